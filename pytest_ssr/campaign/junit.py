@@ -24,7 +24,7 @@ def junit_text(findings: Findings) -> str:
     results = findings.results
     suite = ET.Element(
         "testsuite",
-        name="pytest-ssr",
+        name=escaped(findings.campaign.project),
         tests=str(len(results)),
         failures=str(len(findings.survivors)),
         errors="0",
@@ -41,7 +41,7 @@ def junit_text(findings: Findings) -> str:
             # Readers take two cases of one name for two runs of one.
             case.set("name", f"{own[1]} ({names[own]})")
         suite.append(case)
-    top = ET.Element("testsuites", name=escaped(findings.campaign.project))
+    top = ET.Element("testsuites", name="pytest-ssr")
     top.append(suite)
     ET.indent(top)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(top, encoding="unicode") + "\n"

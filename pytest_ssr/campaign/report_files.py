@@ -17,13 +17,11 @@ from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.junit import junit_text
 from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.project import report_marks
 from pytest_ssr.storage.synced_files import write_synced
 
 GROUP = "pytest_ssr.report"
 INDEX = "index.html"
-PAGE_MARK = '<meta name="generator" content="pytest-ssr">'
-"""What a page begins with; another page at the same path is not replaced."""
-_MARK_WITHIN_BYTES = 1_000
 Writer: TypeAlias = Callable[[Findings], str]
 """Returns the content of a file."""
 
@@ -44,7 +42,7 @@ class ReportFiles:
         writers: dict[Path, Writer] = {}
         if html is not None:
             writers[page_path(html)] = load_page_writer()
-            _require_writable(page_path(html), "html", mark=PAGE_MARK)
+            _require_writable(page_path(html), "html", mark=report_marks.PAGE)
         if sarif is not None:
             writers[sarif] = sarif_text
             _require_writable(sarif, "sarif")
@@ -78,12 +76,12 @@ def _require_writable(path: Path, option: str, *, mark: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             file.seek(0)
-            beginning = file.read(_MARK_WITHIN_BYTES)
+            beginning = file.read(max(1, len(mark)))
         if not beginning:
             path.unlink()
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {os_error_advice(error, option='')}", option=option) from None
-    if beginning and mark.encode() not in beginning:
+    if beginning and not beginning.startswith(mark.encode()):
         raise SettingsError(f"{path} exists and is not a report of pytest-ssr; choose another path", option=option)
 
 

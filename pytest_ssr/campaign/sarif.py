@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from pytest_ssr import __version__
 from pytest_ssr.campaign.findings import Findings
+from pytest_ssr.project.report_marks import SARIF_SCHEMA
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.check_reasons import CheckCode
 
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _FINGERPRINT = "primaryLocationLineHash"
 """The only one that GitHub compares; its form is a hash and a number."""
 _UNCHANGED = ("+++", "---")
@@ -38,7 +38,7 @@ def sarif_text(findings: Findings) -> str:
         "automationDetails": {"id": "pytest-ssr/"},
         "results": results,
     }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
 def survivor_message(result: CandidateResult) -> str:

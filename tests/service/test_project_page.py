@@ -17,8 +17,10 @@ from harness.service import project_report
 from harness.service.dashboard.annotated_source import Edit, Part, coloured_source, edits_of, excerpt
 from harness.service.dashboard.project_page import project_page
 from pytest_ssr.campaign.findings import RECORDS
+from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError
+from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.storage.store import Store
 
 LOOKS = {
@@ -102,6 +104,17 @@ def test_the_last_run_of_a_project_is_reported(tmp_path, capsys):
     assert (summary["noticed"], summary["tried"], summary["bugs"]) == (2, 5, 1)
     assert 'class="source"' in (target / "index.html").read_text()
     assert main(["report", str(project), "--run", "a", "--html", str(target)]) == ExitCode.USAGE
+
+
+def test_reports_in_a_project_do_not_change_it(tmp_path):
+    project = tmp_path / "project"
+    findings = example(project)
+    before = take_snapshot(project, tmp_path / "trees")
+    files = ReportFiles.open(html=project / "out", sarif=project / "a.sarif", junit=project / "junit.xml")
+    assert len(list(files.write(findings))) == 3
+    assert take_snapshot(project, tmp_path / "trees").tree_hash == before.tree_hash
+    (project / "own.html").write_text("<!doctype html>")
+    assert take_snapshot(project, tmp_path / "trees").files.keys() == {*before.files, "own.html"}
 
 
 def test_missing_packages_are_reported_with_the_extra(monkeypatch):
