@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
+ANNOTATIONS = ("auto", "on", "off")
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
 _KEY = "option"
 
@@ -67,7 +68,7 @@ class Option(NamedTuple):
     is_own: bool = False
     """Whether it has no variable and no short key in files, because other commands use its name for something else."""
     is_personal: bool = False
-    """Whether a project must not set it: it names a program to start, or a server that receives a key."""
+    """Whether a project must not set it: it names a program to start, a server that receives a key, or any file."""
     key: str = ""
     """The dotted name in files of an option of the plugin, if it has one."""
 
@@ -172,6 +173,18 @@ class PluginSettings:
         key="execution.sandbox",
     )
     store: Path | None = option(None, "DIR", "directory for results (default: .ssr in the project)")
+    html: Path | None = option(
+        None, "DIR", "write a page with the score, the map of the files, each change and each bug into this folder"
+    )
+    sarif: Path | None = option(
+        None, "FILE", "write the changes that no test noticed into this file, for code scanning", is_personal=True
+    )
+    annotations: str = option(
+        "auto",
+        "WHEN",
+        "annotate the lines of survivors in GitHub Actions: auto (there, with a diff), on or off",
+        choices=lambda: ANNOTATIONS,
+    )
     python: Path | None = option(
         None,
         "PATH",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
@@ -76,6 +76,8 @@ COMMANDS = {
     "store size": Command("service:StoreSizeSettings", "store:size"),
     "plan": Command("capacity:PlanSettings", "plan:plan"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
+    "init": Command("setup:InitSettings", "init:init"),
+    "completion": Command("setup:CompletionSettings", "completion:completion"),
 }
 """A command of several words is a method of a group of commands."""
 _GROUPS = {
@@ -102,21 +104,10 @@ def parse(argv: Sequence[str]) -> Parsed | None:
 
     Raises SettingsError for wrong usage.
     """
-    app = App(
-        name="ssr",
-        help="Proven bugs from any pytest project, and what its tests miss.",
-        version=__version__,
-        help_format="plaintext",
-        help_formatter="default",
-        result_action="return_value",
-    )
     if not argv:
         raise SettingsError(f"a command is missing; choose from {', '.join(COMMANDS)}, or see ssr --help")
     own = _command_of(argv)
-    names = [own] if own else _listed(argv)
-    for group in sorted(_GROUPS.keys() & {_group_of(name) for name in names}):
-        _add_group(app, group)
-    leaves = {name: _add(app, name) for name in names}
+    app, leaves = _app_with([own] if own else _listed(argv))
     if own:
         argv = list(_with_dashes(argv, leaves[own]))
     try:
@@ -129,6 +120,26 @@ def parse(argv: Sequence[str]) -> Parsed | None:
         raise SettingsError(f"{message}; see {command} --help") from None
     result = function(*bound.args, **bound.kwargs)
     return result if isinstance(result, Parsed) else None
+
+
+def completion_script(shell: Literal["bash", "fish", "zsh"]) -> str:
+    """Return the script that completes the commands in a shell, except those of `serve token`: `serve` is one."""
+    return _app_with(_listed(()))[0].generate_completion(prog_name="ssr", shell=shell)
+
+
+def _app_with(names: Sequence[str]) -> tuple[App, dict[str, list[Leaf]]]:
+    """Return the application with some of its commands, and their options."""
+    app = App(
+        name="ssr",
+        help="Proven bugs from any pytest project, and what its tests miss.",
+        version=__version__,
+        help_format="plaintext",
+        help_formatter="default",
+        result_action="return_value",
+    )
+    for group in sorted(_GROUPS.keys() & {_group_of(name) for name in names}):
+        _add_group(app, group)
+    return app, {name: _add(app, name) for name in names}
 
 
 def _command_of(argv: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ class LeaderboardSettings(CommandSettings):
         "a folder of ssr run or ssr eval, a report of SWE-bench, or a store of ssr play; NAME=RUN sets its name",
         is_argument=True,
     )
-    html: Path | None = option(None, "FILE", "a single HTML page with everything")
+    html: Path | None = option(None, "FILE", "a single HTML page with everything", is_own=True)
     csv: Path | None = option(None, "FILE", "the solvers; other tables are written beside it, as FILE.tasks.csv")
     markdown: Path | None = option(None, "FILE", "all tables")
     save_pool: Path | None = option(None, "FILE", "save the reference pool's abilities, for --pool")

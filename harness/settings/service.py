@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.settings.commands import CommandSettings
-from pytest_ssr.options import NOT_NEGATIVE, option, required, switch
+from pytest_ssr.options import NOT_NEGATIVE, option, required, shared, switch
 
 _STORE = "a store; a folder that does not exist becomes one"
 
@@ -51,9 +51,19 @@ class StoreSizeSettings(CommandSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings(CommandSettings):
-    """Write the results of a store, or of one run, as a page that needs no server and no network."""
+    """Write what a run found as a page that needs no server and no network.
 
-    example: ClassVar[str] = "ssr report .ssr --html report.html"
-    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
-    html: Path = option(Path("ssr-report.html"), "FILE", "the page; an existing one is replaced")
+    For a project: the score of its tests, the changes that they missed, and the proven bugs, of the last run. For a
+    store: everything in it, also the attempts and episodes of self-play.
+    """
+
+    example: ClassVar[str] = "ssr report . --html report"
+    path: Path = option(Path(".ssr"), "PATH", "a project, or a store", is_argument=True)
+    html: Path = option(
+        Path("ssr-report.html"),
+        "PATH",
+        "the page, or the folder of its index.html; a report there is replaced",
+        is_own=True,
+    )
+    store: Path | None = shared("store", help="the store of the project's results (default: PATH/.ssr)")
     run: str = option("", "ID", "only what belongs to this run of ssr play, or the beginning of its id", is_own=True)

@@ -108,14 +108,21 @@ def score_of(
 
     read: returns the original content of a file. is_complete: whether these are all candidates of the project.
     """
-    noticed = tried = 0
-    for result in results:
-        uncertain = result.reason is not None and result.reason.code in _UNCERTAIN
-        if not is_tried(result) or result.strategy == "combination" or uncertain or equivalence_of(result, read):
-            continue
-        tried += 1
-        noticed += result.status is not CandidateStatus.SURVIVED
-    return Score(noticed, tried, is_complete, bool(goal.changes) and goal.is_reached(results))
+    scored = [result for result in results if is_scored(result, read)]
+    is_planned = bool(goal.changes) and goal.is_reached(results)
+    return Score(count_noticed(scored), len(scored), is_complete, is_planned)
+
+
+def is_scored(result: CandidateResult, read: Callable[[str], bytes]) -> bool:
+    """Return whether a result counts in the score; see `score_of`."""
+    is_certain = result.reason is None or result.reason.code not in _UNCERTAIN
+    counts = is_tried(result) and result.strategy != "combination" and is_certain
+    return counts and equivalence_of(result, read) is None
+
+
+def count_noticed(scored: Sequence[CandidateResult]) -> int:
+    """Return how many of the results that count were noticed by tests."""
+    return sum(result.status is not CandidateStatus.SURVIVED for result in scored)
 
 
 def scored_injectors(names: str) -> str:

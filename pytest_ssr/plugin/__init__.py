@@ -85,7 +85,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin
 
-        config.pluginmanager.register(InjectPlugin(config), "ssr-inject")
+        inject = InjectPlugin(config)
+        config.pluginmanager.register(inject, "ssr-inject")
+        if not inject.worker:
+            from pytest_ssr.plugin.reports import ReportsPlugin
+
+            config.pluginmanager.register(ReportsPlugin(inject), "ssr-reports")
     elif config.option.ssr_validate:
         from pytest_ssr.plugin.validate import ValidatePlugin
 

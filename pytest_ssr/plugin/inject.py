@@ -249,7 +249,7 @@ class InjectPlugin:
             return
         self.results[result.index] = result
         if terminal is not None and self.config.option.verbose >= 0:
-            done = self._counted()
+            done = self.counted_results()
             progress = progress_line(done, self.goal, time.monotonic() - self.start)
             terminal.ensure_newline()
             colour = {"green": True} if result.status is CandidateStatus.VALID else {}
@@ -264,7 +264,7 @@ class InjectPlugin:
             campaign.close()
         if self.worker or campaign is None or self.config.option.collectonly:
             return
-        results = self._counted()
+        results = self.counted_results()
         campaign.settle(results, list(self.results.values()))
         is_plain = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         # An interrupted run has not tried everything, and may not draw more.
@@ -301,7 +301,7 @@ class InjectPlugin:
         campaign, score = self.campaign, self.score
         if campaign is None or score is None:
             return
-        results = self._counted()
+        results = self.counted_results()
         terminalreporter.section("ssr")
         style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs")
         for kind, line in summary_lines(campaign, results, style):
@@ -342,7 +342,8 @@ class InjectPlugin:
 
         return UntilEnough(config, log)
 
-    def _counted(self) -> list[CandidateResult]:
+    def counted_results(self) -> list[CandidateResult]:
+        """Return the results up to the last one that is wanted."""
         return self.goal.prefix([self.results[i] for i in sorted(self.results)])
 
     def _terminal(self) -> Any:

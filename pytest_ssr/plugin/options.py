@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.github import is_github
+from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
 from pytest_ssr.injectors.revision_filter import read_diff
+from pytest_ssr.options import ANNOTATIONS
 from pytest_ssr.plugin.sources import given, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
@@ -86,6 +89,20 @@ def store_path(config: pytest.Config) -> Path:
 def open_store(config: pytest.Config) -> Store:
     """Open the store, creating it if it does not exist."""
     return Store(store_path(config))
+
+
+def report_files(config: pytest.Config, *, junit: Path | None) -> ReportFiles:
+    """Return the files to write after the run; raises SettingsError or MissingExtraError if they cannot be written."""
+    html, sarif = (value and value.folder / value.text for value in (given(config, "html"), given(config, "sarif")))
+    return ReportFiles.open(html=html, sarif=sarif, junit=junit)
+
+
+def is_annotating(config: pytest.Config) -> bool:
+    """Return whether to annotate the lines of survivors for GitHub; raises SettingsError for another value."""
+    when = text_or_default(config, "annotations")
+    if when not in ANNOTATIONS:
+        raise SettingsError(f"--ssr-annotations is one of {', '.join(ANNOTATIONS)}, not {when!r}")
+    return when == "on" or (when == "auto" and is_github(os.environ) and option(config, "diff") is not None)
 
 
 def stored_artifact_ids(config: pytest.Config) -> list[str]:

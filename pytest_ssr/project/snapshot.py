@@ -23,6 +23,7 @@ from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, os_erro
 from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_injectable
+from pytest_ssr.project.report_marks import is_report
 from pytest_ssr.project.shared_files import EPOCH_S, SharedFiles
 
 _TOOL_FOLDERS = frozenset(
@@ -122,7 +123,7 @@ def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True) -> S
     project = project.resolve()
     require_directory(project)
     try:
-        paths = sorted(set(_listed(project)))
+        paths = sorted({path for path in _listed(project) if not is_report(project / path)})
     except RecursionError:
         raise ProjectError(f"{project} holds folders nested too deep to be copied") from None
     if needs_python and not any(p.endswith(".py") for p in paths):

@@ -46,8 +46,10 @@ def injected(
     for name, text in calculator.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
-    results = ("--junitxml", "../out.xml", "--ssr-json", "../results/out.json")
-    return project, run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", *results)
+    reports = ("--junitxml", "../out.xml", "--ssr-json", "../results/out.json", "--ssr-html", "report")
+    return project, run(
+        project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", *reports, "--ssr-sarif", "out.sarif"
+    )
 
 
 def test_valid_artifacts_and_survivors_are_shown(
@@ -70,8 +72,14 @@ def test_valid_artifacts_and_survivors_are_shown(
         "artifact.json",
     }
     assert (project / ".ssr" / ".gitignore").read_text() == "*\n"
-    names = {case.get("name") for case in ET.parse(project.parent / "out.xml").iter("testcase")}
-    assert {"screening", "bug-validity", "inverse-mutation", "buggy-repeats"} <= names
+    cases = list(ET.parse(project.parent / "out.xml").iter("testcase"))
+    assert {case.get("classname", "").split(".")[0] for case in cases} == {"calc"}
+    statuses = [p.get("value") for p in ET.parse(project.parent / "out.xml").iter("property")]
+    assert statuses.count("valid") == 2
+    assert json.loads((project / "out.sarif").read_text())["version"] == "2.1.0"
+    assert "<h1>" in (project / "report" / "index.html").read_text()
+    record = json.loads(next((project / ".ssr" / "campaigns").iterdir()).read_text())
+    assert record["files"] == ["calc.py"]
     assert "ssr: trying changes, one after another, until 2 bugs are proven" in done.stdout
     assert "collected" not in done.stdout
 
@@ -121,10 +129,8 @@ def test_workers_draw_only_needed_candidates_unless_items_are_selected_by_name(p
     plain = run(project, *wanted, "--junitxml", "../out.xml")
     assert plain.returncode == 0, plain.stdout + plain.stderr
     assert "ssr-inject::00000::screening" in plain.stdout
-    names = {
-        p.get("value") for p in ET.parse(project.parent / "out.xml").iter("property") if p.get("name") == "candidate"
-    }
-    assert any(re.fullmatch(r"[a-z-]+@calc.py:\d+:\w+", name or "") for name in names), names
+    names = [case.get("classname") for case in ET.parse(project.parent / "out.xml").iter("testcase")]
+    assert any(re.fullmatch(r"calc\.\w+", name or "") for name in names), names
     lines = (project.parent / "drawn.txt").read_text().splitlines()
     drawn, handed_out = zip(*(map(int, line.split()) for line in lines), strict=True)
     assert len(drawn) == 2

@@ -15,6 +15,7 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.service.dashboard import snapshot as snapshots
 from harness.service.dashboard.snapshot import snapshot
+from pytest_ssr.project.report_marks import PAGE
 
 LISTS = ("overview", "runs", "episodes", "artifacts", "attempts", "models", "gaps")
 
@@ -36,6 +37,7 @@ def test_every_link_leads_to_something_in_the_file(records):
     assert {link.removeprefix("#") for link in links} <= set(ids)
     assert {*LISTS, f"artifact-{ARTIFACT}"} <= set(ids)
     assert made.left_out == 0
+    assert made.html.startswith(PAGE)
 
 
 def test_everything_is_escaped(records):

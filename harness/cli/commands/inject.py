@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import time
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,8 @@ from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.findings import findings_of
+from pytest_ssr.campaign.github import annotation_lines, append_job_summary, is_github
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.campaign.report import (
     display_path,
@@ -28,6 +31,7 @@ from pytest_ssr.campaign.report import (
     result_line,
     time_is_up,
 )
+from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_injectors
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
@@ -45,6 +49,7 @@ _PER_CHANGE = 3
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
+    report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
@@ -63,6 +68,10 @@ def inject(settings: InjectSettings) -> int:
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
         results = _run_candidates(settings, campaign, terminal)
+    findings = findings_of(campaign, results)
+    reports = list(report_files.write(findings))
+    if is_github(os.environ):
+        append_job_summary(findings, os.environ)
     goal = goal_of(settings)
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
@@ -90,12 +99,23 @@ def inject(settings: InjectSettings) -> int:
     elif not reached and not goal.changes:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
     terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
+    for path in reports:
+        terminal.echo(f"report: {display_path(path)}")
+    if _annotates(settings):
+        for line in annotation_lines(findings):
+            terminal.echo(line)
     return ExitCode.DONE if done else ExitCode.NO
 
 
 def goal_of(settings: InjectSettings) -> Goal:
     """Return when the run has enough results."""
     return Goal(settings.count, settings.changes if settings.fail_under is not None else 0)
+
+
+def _annotates(settings: InjectSettings) -> bool:
+    if settings.annotations == "auto":
+        return is_github(os.environ) and settings.diff is not None
+    return settings.annotations == "on"
 
 
 def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:

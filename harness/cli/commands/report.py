@@ -15,8 +15,12 @@ from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages
 from harness.settings.service import ReportSettings
 from harness.storage.atomic_write import write_bytes
+from pytest_ssr.campaign.findings import stored_findings
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.campaign.report_files import ReportFiles, page_path
 from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.project.snapshot import STORE_MARK, require_directory
+from pytest_ssr.storage.store import Store
 
 if TYPE_CHECKING:
     from harness.database.records import DatabaseRecords
@@ -26,26 +30,55 @@ _MIB = 1 << 20
 
 def report(settings: ReportSettings) -> int:
     """Write the page."""
+    if (settings.path / STORE_MARK).is_file():
+        return _report_store(settings)
+    return _report_project(settings)
+
+
+def _report_project(settings: ReportSettings) -> int:
+    """Write what the last run of `ssr inject`, or of the plugin, found in a project."""
+    if settings.run:
+        raise SettingsError("--run is for a store; name one, such as .ssr", option="run")
+    require_directory(settings.path)
+    files = ReportFiles.open(html=settings.html)
+    root = settings.store or settings.path / ".ssr"
+    require_store(root)
+    findings = stored_findings(Store(root), settings.path)
+    (path,) = files.write(findings)
+    score, size = findings.score_of(findings.results), path.stat().st_size
+    if settings.json:
+        low, high = score.interval
+        counts = {"noticed": score.noticed, "tried": score.tried, "rate": score.rate, "low": low, "high": high}
+        print(json.dumps({"path": str(path), **counts, "bugs": len(findings.bugs), "bytes": size}, indent=1))
+    else:
+        Terminal().echo(
+            f"{display_path(path)}: {score.noticed} of {score.tried} changes noticed, "
+            f"{len(findings.bugs)} proven bugs, {size / _MIB:.1f} MiB"
+        )
+    return ExitCode.DONE
+
+
+def _report_store(settings: ReportSettings) -> int:
     require_packages()
-    require_store(settings.store)
     from harness.service.dashboard.snapshot import snapshot
 
     terminal = Terminal(quiet=settings.json)
-    with _records(settings.store, terminal) as records:
+    page = page_path(settings.html)
+    with _records(settings.path, terminal) as records:
         run = _run_of(records, settings)
-        title = f"Run {run[:12]}" if run else f"Results in {settings.store.absolute().name}"
+        title = f"Run {run[:12]}" if run else f"Results in {settings.path.absolute().name}"
         made = snapshot(records, title=title, run=run)
     data = made.html.encode()
     try:
-        write_bytes(settings.html, data)
+        write_bytes(page, data)
     except OSError as error:
-        raise StoreWriteError(f"cannot write {settings.html}: {os_error_advice(error)}") from None
+        raise StoreWriteError(f"cannot write {page}: {os_error_advice(error)}") from None
     if settings.json:
-        summary = {"path": str(settings.html), "pages": made.pages, "left_out": made.left_out, "bytes": len(data)}
+        summary = {"path": str(page), "pages": made.pages, "left_out": made.left_out, "bytes": len(data)}
         print(json.dumps(summary, indent=1))
         return ExitCode.DONE
     left_out = f"; {made.left_out} artifacts and attempts have no page of their own" if made.left_out else ""
-    terminal.echo(f"{display_path(settings.html)}: {made.pages} pages, {len(data) / _MIB:.1f} MiB{left_out}")
+    terminal.echo(f"{display_path(page)}: {made.pages} pages, {len(data) / _MIB:.1f} MiB{left_out}")
     return ExitCode.DONE
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_diff
 from harness.service.dashboard.reading import Reads, Row
-from harness.service.dashboard.tree_map import Rectangle, layout
+from harness.service.dashboard.tree_map import Rectangle, fitting_label, layout
 
 _SIZES = {"wide-only": (960, 480), "narrow": (360, 520)}
 """Width and height by the class of the element that shows it."""
 _MOST_FILES, _MOST_CELLS = 60, 40
 _TITLE, _MARGIN = 18, 2
-_LETTER, _LINE = 6.6, 16
-"""Width of a letter and height of a line at the size of the map's text."""
 _FAINTEST, _STRONGEST = 0.08, 0.5
 """Opacity of a function's colour; its text stays readable on the strongest."""
 
@@ -136,7 +134,7 @@ def gap_map(functions: Sequence[FunctionRow], css: str, width: int, height: int)
 
 
 def _file_box(file: str, area: Rectangle, functions: Sequence[FunctionRow]) -> FileBox:
-    label = _fitting(file, area, from_end=True)
+    label = fitting_label(file, area, from_end=True)
     shown = sorted(functions, key=lambda function: (-function.tried, function.scope))[:_MOST_CELLS]
     inner = area.inset(_MARGIN, top=_TITLE if label else 0)
     areas = layout([function.tried for function in shown], inner)
@@ -148,22 +146,12 @@ def _cell(function: FunctionRow, area: Rectangle) -> Cell:
     scope = function.scope or "(module)"
     return Cell(
         area,
-        _fitting(scope, area),
+        fitting_label(scope, area),
         f"{scope} in {function.file}: {function.survived} of {function.tried} changes survived",
         function.address,
         function.survived,
         round(_FAINTEST + share * (_STRONGEST - _FAINTEST), 2) if function.survived else 1.0,
     )
-
-
-def _fitting(text: str, area: Rectangle, *, from_end: bool = False) -> str:
-    """Return as much of a name as fits into a rectangle; empty if hardly any does."""
-    letters = int((area.width - 10) / _LETTER)
-    if letters < 4 or area.height < _LINE + 4:
-        return ""
-    if len(text) <= letters:
-        return text
-    return "…" + text[1 - letters :] if from_end else text[: letters - 1] + "…"
 
 
 def _groups(reads: Reads, campaign: str) -> list[SurvivorGroup]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from markupsafe import Markup
@@ -72,6 +73,11 @@ def highlighted_code(text: str, name: str) -> Markup:
     return _coloured(visible(text[:_MOST_CHARACTERS]), _lexer(name))
 
 
+def coloured_lines(text: str, name: str) -> list[Markup]:
+    """Return the lines of a part of a file with syntax colours; name: of the file."""
+    return _coloured_lines(visible(text).split("\n"), _lexer(name))
+
+
 def _diff_lines(lines: Sequence[str]) -> Iterator[DiffLine]:
     lexer: Lexer = TextLexer()
     position = 0
@@ -113,7 +119,11 @@ def _hunk(lines: Sequence[str], lexer: Lexer, old: int, new: int) -> Iterator[Di
 
 def _coloured_lines(lines: Sequence[str], lexer: Lexer) -> list[Markup]:
     before, after = _cut_string(lines)
-    coloured = [Markup(line) for line in _coloured("\n".join((*before, *lines, *after)), lexer).split("\n")]
+    # The formatter ends the last line, too, unless it is empty.
+    text = "\n".join((*before, *lines, *after))
+    coloured = [
+        Markup(line) for line in _coloured(text, lexer).removesuffix("" if text.endswith("\n") else "\n").split("\n")
+    ]
     coloured = coloured[len(before) : len(coloured) - len(after)]
     if len(coloured) == len(lines):
         return coloured
@@ -135,8 +145,13 @@ def _coloured(text: str, lexer: Lexer) -> Markup:
 
 
 def _lexer(name: str) -> Lexer:
+    return _lexer_of(name.rpartition("/")[2])
+
+
+@lru_cache(maxsize=256)
+def _lexer_of(name: str) -> Lexer:
     options: dict[str, Any] = {"stripnl": False, "ensurenl": False}
     try:
-        return get_lexer_for_filename(name.rpartition("/")[2], **options)
+        return get_lexer_for_filename(name, **options)
     except ClassNotFound:
         return TextLexer(**options)

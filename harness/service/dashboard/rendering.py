@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -63,6 +65,11 @@ def link(name: str, item: str = "") -> str:
 def render(template: str, *, layout: str = "page.html", address: Address = link, **values: Any) -> str:
     """Return a rendered template. layout: what surrounds it; address: returns where an item is, empty if nowhere."""
     return environment().get_template(template).render(layout=layout, link=address, **values)
+
+
+def policy_hash(text: str) -> str:
+    """Return how a content policy names a style or a script that it allows."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from markupsafe import Markup
 from harness.database.records import DatabaseRecords
 from harness.service.dashboard import details, gap_map, summaries
 from harness.service.dashboard.reading import Reads
-from harness.service.dashboard.rendering import STATIC, render
+from harness.service.dashboard.rendering import STATIC, policy_hash, render
 from harness.service.queries import MAX_LIMIT
 from harness.service.rows import ArtifactRow, AttemptRow, Page
 from pytest_ssr import __version__
@@ -72,9 +70,9 @@ def snapshot(records: DatabaseRecords, *, title: str, run: str = "") -> Snapshot
         written_at=time.time(),
         version=__version__,
         style=Markup(style),
-        style_hash=_hash_of(style),
+        style_hash=policy_hash(style),
         script=Markup(script),
-        script_hash=_hash_of(script),
+        script_hash=policy_hash(script),
     )
     return Snapshot(html, len(pages), left_out)
 
@@ -131,8 +129,3 @@ def _attempt(reads: Reads, row: AttemptRow, addresses: _Addresses) -> _Page:
 def _page(name: str, page: object, addresses: _Addresses, *, item: str = "") -> _Page:
     html = render(f"{name}.html", layout="section.html", address=addresses, page=page, events="", here="")
     return _Page(addresses(name, item).removeprefix("#"), Markup(html))
-
-
-def _hash_of(text: str) -> str:
-    """Return how a content policy names a text that it allows."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

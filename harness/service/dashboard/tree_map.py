@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_LETTER, _LINE = 6.6, 16
+"""Width of a letter and height of a line at the size of a map's text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
@@ -39,6 +42,16 @@ def layout(weights: Sequence[float], space: Rectangle) -> list[Rectangle]:
         placed += _row(row, space)
         space = _rest(sum(row), space)
     return placed
+
+
+def fitting_label(text: str, area: Rectangle, *, from_end: bool = False) -> str:
+    """Return as much of a name as fits into a rectangle; empty if hardly any does."""
+    letters = int((area.width - 10) / _LETTER)
+    if letters < 4 or area.height < _LINE + 4:
+        return ""
+    if len(text) <= letters:
+        return text
+    return "…" + text[1 - letters :] if from_end else text[: letters - 1] + "…"
 
 
 def _row_length(areas: Sequence[float], side: float) -> int:

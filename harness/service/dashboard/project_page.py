@@ -1,0 +1,262 @@
+"""Write what one campaign found in a project as a page that needs nothing else: a map, the functions, the bugs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from harness.service.dashboard.annotated_source import ShownLine, coloured_source, edits_of, excerpt
+from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_diff
+from harness.service.dashboard.rendering import STATIC, policy_hash, render
+from harness.service.dashboard.tree_map import Rectangle, fitting_label, layout
+from pytest_ssr import __version__
+from pytest_ssr.campaign.findings import Findings, ProvenBug
+from pytest_ssr.campaign.score import Score
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.source.equivalence_signs import EquivalenceSign
+
+_SIZES = {"wide-only": (960, 420), "narrow": (360, 460)}
+"""Width and height by the class of the element that shows it."""
+_MOST_CELLS = 400
+"""Files on the map, the largest ones; smaller ones would not be seen."""
+_MOST_TESTS, _MOST_DIFFS = 50, 300
+"""Tests of a bug, and bugs with a diff; their artifacts have the others."""
+_MOST_ELEMENTS = 3_000
+"""With more changes, the inside of a function becomes elements when it is opened: a browser reads text faster."""
+_MOST_REASON = 200
+"""Characters of the reason of a rejection."""
+_FAINTEST, _STRONGEST = 0.12, 0.6
+"""Opacity of a file's colour; its name stays readable on the strongest."""
+_WORDS = {
+    CandidateStatus.SURVIVED: "survived",
+    CandidateStatus.VALID: "proven bug",
+    CandidateStatus.REJECTED: "rejected",
+    CandidateStatus.NOT_EXERCISED: "not exercised",
+    CandidateStatus.TIMED_OUT: "timed out",
+}
+"""The statuses in the order of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that was tried, in a list."""
+
+    line: int
+    status: str
+    word: str
+    name: str
+    """Its operator, or its strategy."""
+    detail: str
+    note: str
+    """Why it is not a proven bug, or how many tests catch it."""
+    address: str
+    """Of the proven bug; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPart:
+    """A function and the changes in it."""
+
+    anchor: str
+    scope: str
+    line: int
+    score: Score
+    counts: Sequence[tuple[str, str]]
+    """Each status, and the number of its changes in words; without zeros."""
+    lines: Sequence[ShownLine]
+    """The surviving changes in the source."""
+    diffs: Sequence[HighlightedDiff]
+    """Those that cannot be shown there."""
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A file and its functions."""
+
+    anchor: str
+    path: str
+    score: Score
+    survived: int
+    functions: Sequence[FunctionPart]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCell:
+    """A file on the map."""
+
+    area: Rectangle
+    label: str
+    title: str
+    address: str
+    kind: str
+    opacity: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileMap:
+    """The map for screens of one width."""
+
+    css: str
+    width: int
+    height: int
+    cells: Sequence[FileCell]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A proven bug."""
+
+    anchor: str
+    result: CandidateResult
+    tests: Sequence[str]
+    more: int
+    """Tests that are not listed."""
+    diff: HighlightedDiff | None
+    """None beyond a limit."""
+
+
+def project_page(findings: Findings) -> str:
+    """Return the page."""
+    parts = _files(findings)
+    style = (STATIC / "dashboard.css").read_text() + (STATIC / "project.css").read_text()
+    script = (STATIC / "dashboard.js").read_text() + (STATIC / "project.js").read_text()
+    sizes = {path: _line_count(findings, path) for path in findings.campaign.files}
+    counts = Counter(result.status for result in findings.results)
+    return render(
+        "project.html",
+        campaign=findings.campaign,
+        score=findings.score_of(findings.results),
+        counts=[_counted(status, counts[status]) for status in _WORDS if counts[status]],
+        rejected=counts[CandidateStatus.REJECTED],
+        maps=[_map(parts, sizes, css, *size) for css, size in _SIZES.items()],
+        unmapped=max(0, len(sizes) - _MOST_CELLS),
+        files=parts,
+        is_large=len(findings.results) > _MOST_ELEMENTS,
+        untried=sorted(set(findings.campaign.files) - {part.path for part in parts}),
+        bugs=[_bug(number, bug) for number, bug in enumerate(findings.bugs)],
+        version=__version__,
+        style=Markup(style),
+        style_hash=policy_hash(style),
+        script=Markup(script),
+        script_hash=policy_hash(script),
+    )
+
+
+def _files(findings: Findings) -> list[FilePart]:
+    """Return the files with changes; those with most survivors first."""
+    by_file: dict[str, dict[str, list[CandidateResult]]] = {}
+    for result in findings.results:
+        by_file.setdefault(result.path, {}).setdefault(result.scope, []).append(result)
+    survivors = {path: sum(map(_survived, scopes.values())) for path, scopes in by_file.items()}
+    ordered = sorted(by_file, key=lambda path: (-survivors[path], path))
+    addresses = {bug.result.index: f"#bug-{number}" for number, bug in enumerate(findings.bugs)}
+    signs = findings.signs
+    found = []
+    for number, path in enumerate(ordered):
+        source = findings.source(path) if survivors[path] else None
+        lines = coloured_source(source, path) if source is not None else None
+        functions = sorted(by_file[path].items(), key=lambda item: (-_survived(item[1]), item[1][0].line, item[0]))
+        found.append(
+            FilePart(
+                f"file-{number}",
+                path,
+                findings.score_of(result for results in by_file[path].values() for result in results),
+                survivors[path],
+                [
+                    _function(findings, f"file-{number}-{n}", results, lines, addresses, signs)
+                    for n, (_, results) in enumerate(functions)
+                ],
+            )
+        )
+    return found
+
+
+def _counted(status: CandidateStatus, number: int) -> str:
+    plural = "s" if status is CandidateStatus.VALID and number != 1 else ""
+    return f"{number} {_WORDS[status]}{plural}"
+
+
+def _survived(results: Sequence[CandidateResult]) -> int:
+    return sum(result.status is CandidateStatus.SURVIVED for result in results)
+
+
+def _function(
+    findings: Findings,
+    anchor: str,
+    results: Sequence[CandidateResult],
+    source: Sequence[Markup] | None,
+    addresses: dict[int, str],
+    signs: dict[int, EquivalenceSign],
+) -> FunctionPart:
+    survivors = sorted((r for r in results if r.status is CandidateStatus.SURVIVED), key=lambda r: (r.line, r.index))
+    placed = [r for r in survivors if source is not None and edits_of(r.diff, r.path)]
+    counts = Counter(result.status for result in results)
+    order = list(_WORDS)
+    ordered = sorted(results, key=lambda r: (order.index(r.status), r.line, r.index))
+    return FunctionPart(
+        anchor,
+        results[0].scope,
+        min(result.line for result in results),
+        findings.score_of(results),
+        [(str(status), _counted(status, counts[status])) for status in _WORDS if counts[status]],
+        excerpt(source, survivors[0].path, placed) if placed and source is not None else (),
+        [highlighted_diff(r.diff) for r in survivors if r not in placed],
+        [_change(result, addresses, signs.get(result.index)) for result in ordered],
+    )
+
+
+def _change(result: CandidateResult, addresses: dict[int, str], sign: EquivalenceSign | None) -> Change:
+    note = result.explanation if result.status is not CandidateStatus.SURVIVED else ""
+    if sign is not None:
+        note = f"probably equivalent: {sign}"
+    if result.status is CandidateStatus.VALID:
+        note = f"{result.fail_to_pass} test{'s' if result.fail_to_pass != 1 else ''} fail"
+    return Change(
+        result.line,
+        str(result.status),
+        _WORDS[result.status],
+        result.operator or result.strategy,
+        result.detail,
+        note if len(note) <= _MOST_REASON else f"{note[:_MOST_REASON]}…",
+        addresses.get(result.index, ""),
+    )
+
+
+def _bug(number: int, bug: ProvenBug) -> Bug:
+    more = max(0, len(bug.fail_to_pass) - _MOST_TESTS)
+    diff = highlighted_diff(bug.diff) if number < _MOST_DIFFS else None
+    return Bug(f"bug-{number}", bug.result, bug.fail_to_pass[:_MOST_TESTS], more, diff)
+
+
+def _line_count(findings: Findings, path: str) -> int:
+    source = findings.source(path)
+    return 1 if source is None else source.count("\n") + 1
+
+
+def _map(parts: Sequence[FilePart], sizes: dict[str, int], css: str, width: int, height: int) -> FileMap:
+    tried = {part.path: part for part in parts}
+    shown = sorted(sizes, key=lambda path: (-sizes[path], path))[:_MOST_CELLS]
+    areas = layout([sizes[path] for path in shown], Rectangle(0, 0, width, height))
+    cells = [_cell(path, sizes[path], area, tried.get(path)) for path, area in zip(shown, areas, strict=True)]
+    return FileMap(css, width, height, cells)
+
+
+def _cell(path: str, lines: int, area: Rectangle, part: FilePart | None) -> FileCell:
+    label = fitting_label(path, area, from_end=True)
+    if part is None or not part.score.tried:
+        address = f"#{part.anchor}" if part is not None else ""
+        return FileCell(area, label, f"{path}, {lines} lines: nothing tried", address, "none", 1.0)
+    missed = part.score.tried - part.score.noticed
+    share = missed / part.score.tried
+    return FileCell(
+        area,
+        label,
+        f"{path}, {lines} lines: {missed} of {part.score.tried} changes survived",
+        f"#{part.anchor}",
+        "some" if missed else "clean",
+        round(_FAINTEST + share * (_STRONGEST - _FAINTEST), 2) if missed else 0.25,
+    )

@@ -1,0 +1,199 @@
+"""Collect what a campaign found, from memory or from its store: what reports are made of.
+
+A campaign writes a record about itself when it starts, so that a report can be written later, also of a run that was
+killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ssr.campaign.score import Score, count_noticed, is_scored
+from pytest_ssr.campaign.survivors import Survivor, ranked
+from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.patch import Patch
+from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.decoding import decode_or_none
+from pytest_ssr.source.equivalence_signs import EquivalenceSign
+from pytest_ssr.storage.store import Store
+
+if TYPE_CHECKING:
+    from pytest_ssr.campaign.campaign import Campaign
+
+RECORDS = "campaigns"
+"""The folder of the store with a record of each campaign."""
+_SCHEMA_VERSION = 1
+_TREE = "tree"
+_KINDS = ("artifacts", "spare")
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignRecord:
+    """The conditions of a campaign."""
+
+    key: str
+    project: str
+    """The project's name."""
+    folder: str
+    """The project's directory when the campaign started."""
+    tree_hash: str
+    started_at: float
+    """Seconds since the epoch."""
+    tests: int
+    """Number of tests that pass every time."""
+    seconds: float
+    """Wall time of one run of them."""
+    python: str
+    sandbox: str
+    seed: int
+    files: Sequence[str]
+    """The files that changes may go into."""
+    root: str = ""
+    """The path from the top of the git repository to the project, if the project is a folder of one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {"schema_version": _SCHEMA_VERSION, **values, "files": list(self.files)}
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenBug:
+    """A valid artifact, with the tests that catch it."""
+
+    result: CandidateResult
+    fail_to_pass: tuple[str, ...]
+    diff: str
+    """As the artifact has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The results of a campaign so far."""
+
+    campaign: CampaignRecord
+    results: Sequence[CandidateResult]
+    """In the campaign's order."""
+    bugs: Sequence[ProvenBug]
+    tree: Path
+    """The directory of the files as they were when the campaign started; it may have been removed."""
+    survivors: Sequence[Survivor]
+    """The changes that no test noticed, those that matter most first."""
+    scored: frozenset[int]
+    """The indices of the results that count in a score."""
+
+    def score_of(self, results: Iterable[CandidateResult]) -> Score:
+        """Return the score of some of the results."""
+        scored = [result for result in results if result.index in self.scored]
+        return Score(count_noticed(scored), len(scored), is_complete=False)
+
+    @property
+    def signs(self) -> dict[int, EquivalenceSign]:
+        """Why survivors are probably equivalent, by the index of their results."""
+        return {s.result.index: s.equivalence for s in self.survivors if s.equivalence is not None}
+
+    def source(self, path: str) -> str | None:
+        """Return a file of the project as text; None if it is not there."""
+        if path not in self.campaign.files:
+            return None
+        try:
+            return (self.tree / path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+
+def record_start(campaign: Campaign) -> None:
+    """Write the record of a campaign, unless an earlier run of it has."""
+    if campaign.store.record(RECORDS, campaign.key) is None:
+        campaign.store.put_record(RECORDS, campaign.key, _record_of(campaign).to_json())
+
+
+def findings_of(campaign: Campaign, results: Sequence[CandidateResult]) -> Findings:
+    """Return the findings of a running campaign."""
+    return _findings(campaign.store, _record_of(campaign), results)
+
+
+def stored_findings(store: Store, project: Path | None = None) -> Findings:
+    """Return the findings of the campaign that started last in a store; raises SettingsError without one.
+
+    project: only campaigns in this directory.
+    """
+    found = [_read(store, path.stem) for path in store.fetch(RECORDS) if path.suffix == ".json"]
+    folder = str(project.resolve()) if project is not None else None
+    records = [r for r in found if r is not None and folder in (None, r.folder)]
+    if not records:
+        raise SettingsError(f"{store.root} has no run of ssr inject to report; run `pytest --ssr-inject` first")
+    # One that was resumed has newer results than its start.
+    record = max(records, key=lambda r: _last_change(store, r))
+    data = (store.record(f"attempts/{record.key}", p.stem) for p in store.fetch(f"attempts/{record.key}"))
+    results = [CandidateResult.from_json(item) for item in data if item is not None]
+    return _findings(store, record, sorted((r for r in results if r is not None), key=lambda r: r.index))
+
+
+def _record_of(campaign: Campaign) -> CampaignRecord:
+    base, snapshot = campaign.baseline, campaign.snapshot
+    return CampaignRecord(
+        key=campaign.key,
+        project=snapshot.project_name,
+        folder=str(snapshot.origin.resolve()),
+        tree_hash=snapshot.tree_hash,
+        started_at=time.time(),
+        tests=len(base.stable),
+        seconds=base.seconds,
+        python=base.python,
+        sandbox=campaign.runner.provider.name,
+        seed=campaign.seed,
+        files=sorted(snapshot.allowed or ()),
+        root=_path_in_repository(snapshot.origin.resolve()),
+    )
+
+
+def _path_in_repository(folder: Path) -> str:
+    top = next((p for p in (folder, *folder.parents) if (p / ".git").exists()), folder)
+    relative = folder.relative_to(top).as_posix()
+    return "" if relative == "." else relative
+
+
+def _last_change(store: Store, record: CampaignRecord) -> float:
+    folder = store.root / "attempts" / record.key
+    return max(record.started_at, folder.stat().st_mtime if folder.is_dir() else 0.0)
+
+
+def _read(store: Store, key: str) -> CampaignRecord | None:
+    data: Mapping[str, Any] | None = store.record(RECORDS, key)
+    return decode_or_none(CampaignRecord, data, version=_SCHEMA_VERSION) if data is not None else None
+
+
+def _findings(store: Store, record: CampaignRecord, results: Sequence[CandidateResult]) -> Findings:
+    bugs = [_proven(store, r) for r in results if r.status is CandidateStatus.VALID]
+    tree = store.trees / record.tree_hash / _TREE
+
+    @functools.cache
+    def read(path: str) -> bytes:
+        return (tree / path).read_bytes()
+
+    scored = frozenset(r.index for r in results if is_scored(r, read))
+    return Findings(record, results, bugs, tree, ranked(results, read), scored)
+
+
+def _proven(store: Store, result: CandidateResult) -> ProvenBug:
+    for kind in _KINDS:
+        store.fetch(f"{kind}/{result.artifact_id}")
+        try:
+            artifact = read_artifact(store.root / kind / result.artifact_id)
+        except ArtifactError:
+            continue
+        tests = artifact.info.get("FAIL_TO_PASS")
+        names = tuple(map(str, tests)) if isinstance(tests, list) else ()
+        return ProvenBug(result, names, _text(artifact.bug))
+    return ProvenBug(result, (), result.diff)
+
+
+def _text(patch: Patch) -> str:
+    return patch.data.decode("utf-8", "replace")

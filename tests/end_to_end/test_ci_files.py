@@ -1,0 +1,130 @@
+"""The files for GitHub, GitLab and pre-commit: what they run is run in a repository with a base and a head."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from plain import plain_python
+
+TOP = Path(__file__).parents[2]
+CI = TOP / "docs" / "ci"
+GIT = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org")
+ADDED = "\n\ndef half(x):\n    if x > 10:\n        return 10\n    return x / 2\n"
+ADDED_TEST = "\n\ndef test_half():\n    from calc import half\n\n    half(4)\n"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run([*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def base(project: Path) -> str:
+    """The commit before the change of the project; the change adds a function whose result no test checks."""
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "base")
+    with (project / "calc.py").open("a") as code, (project / "tests" / "test_calc.py").open("a") as tests:
+        code.write(ADDED)
+        tests.write(ADDED_TEST)
+    git(project, "commit", "-qam", "head")
+    return git(project, "rev-parse", "HEAD^")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment whose `python` installs nothing, and injects few bugs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    python = folder / "python"
+    python.write_text(
+        f'#!/bin/sh\nif [ "$2" = pip ]; then echo "$@" >> {tmp_path}/installed; exit 0; fi\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    (folder / "ssr").symlink_to(Path(sys.executable).with_name("ssr"))
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "GITHUB", "CI_", "SSR_"))}
+    settings = {
+        "SSR_COUNT": "3",
+        "SSR_SANDBOX": "process",
+        "SSR_PYTHON": str(plain_python()),
+        "SSR_INJECTOR": "mutation",
+    }
+    return {**kept, **settings, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def shell(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    # As GitHub starts it for `shell: bash`.
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def expanded(value: str, values: dict[str, str]) -> str:
+    """Return a value with its expressions, each a list of names of which the first that is set counts."""
+
+    def first(match: re.Match[str]) -> str:
+        names = [name.strip() for name in match[1].split("||")]
+        return next((found for name in names if (found := values.get(name, ""))), "")
+
+    return re.sub(r"\$\{\{(.+?)\}\}", first, value)
+
+
+@pytest.mark.long
+def test_the_action_shows_survivors_of_the_pull_request(project, base, environment, tmp_path):
+    action = yaml.safe_load((CI / "action.yml").read_text())
+    values = {f"inputs.{name}": str(item["default"]) for name, item in action["inputs"].items()}
+    values["github.event.pull_request.base.sha"] = base
+    github = {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    output = ""
+    for step in action["runs"]["steps"]:
+        if "run" not in step:
+            assert step["uses"].startswith("actions/upload-artifact@")
+            assert (project / expanded(step["with"]["path"], values) / "index.html").is_file()
+            continue
+        assert "${{" not in step["run"], "text of a pull request must not become a script"
+        own = {name: expanded(value, values) for name, value in step.get("env", {}).items()}
+        done = shell(step["run"], project, {**environment, **github, **own})
+        assert done.returncode == 0, done.stdout + done.stderr
+        output += done.stdout
+    assert "pytest-ssr[report]" in (tmp_path / "installed").read_text()
+    assert re.search(r"^::warning file=calc\.py,line=\d+,title=", output, re.MULTILINE), output
+    sarif = json.loads(Path((tmp_path / "output").read_text().strip().removeprefix("sarif=")).read_text())
+    assert sarif["runs"][0]["results"]
+    assert "half" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.long
+def test_the_gitlab_job_reports_survivors_as_failures(project, base, environment):
+    job = yaml.safe_load((CI / "gitlab.yml").read_text())["ssr"]
+    environment |= {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, **job["variables"]}
+    done = shell("\n".join(job["script"]), project, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "<failure" in (project / job["artifacts"]["reports"]["junit"]).read_text()
+    assert (project / job["artifacts"]["paths"][0] / "index.html").is_file()
+
+
+@pytest.mark.long
+def test_the_hook_shows_survivors_and_does_not_prevent_the_push(project, base, environment):
+    (hook,) = yaml.safe_load((TOP / ".pre-commit-hooks.yaml").read_text())
+    assert hook["stages"] == ["pre-push"]
+    command = [*shlex.split(hook["entry"]), *hook["args"]]
+    environment["PRE_COMMIT_FROM_REF"] = base
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "survived" in done.stdout
+    wrong = subprocess.run([*command, "--count", "x"], cwd=project, env=environment, capture_output=True, check=False)
+    assert wrong.returncode == 1, "wrong usage prevents it"

