@@ -88,6 +88,22 @@ class Findings:
     scored: frozenset[int]
     """The indices of the results that count in a score."""
 
+    @classmethod
+    def of(
+        cls, campaign: CampaignRecord, results: Sequence[CandidateResult], bugs: Sequence[ProvenBug], tree: Path
+    ) -> Findings:
+        """Rank the survivors among the results, and choose those that count in a score; see the fields."""
+
+        @functools.cache
+        def read(path: str) -> bytes:
+            # A stored result is not trusted to name a file of the project.
+            if path not in campaign.files or not (tree / path).is_file():
+                raise FileNotFoundError(path)
+            return (tree / path).read_bytes()
+
+        scored = frozenset(result.index for result in results if is_scored(result, read))
+        return cls(campaign, results, bugs, tree, ranked(results, read), scored)
+
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""
         scored = [result for result in results if result.index in self.scored]
@@ -172,14 +188,7 @@ def _read(store: Store, key: str) -> CampaignRecord | None:
 
 def _findings(store: Store, record: CampaignRecord, results: Sequence[CandidateResult]) -> Findings:
     bugs = [_proven(store, r) for r in results if r.status is CandidateStatus.VALID]
-    tree = store.trees / record.tree_hash / _TREE
-
-    @functools.cache
-    def read(path: str) -> bytes:
-        return (tree / path).read_bytes()
-
-    scored = frozenset(r.index for r in results if is_scored(r, read))
-    return Findings(record, results, bugs, tree, ranked(results, read), scored)
+    return Findings.of(record, results, bugs, store.trees / record.tree_hash / _TREE)
 
 
 def _proven(store: Store, result: CandidateResult) -> ProvenBug:

@@ -9,6 +9,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.report import rejections
 from pytest_ssr.campaign.score import Score
 from pytest_ssr.campaign.survivors import Survivor, ranked
+from pytest_ssr.project.report_marks import GENERATOR
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 
 
@@ -30,6 +31,8 @@ def results_json(
     refusals = server.refusals if server is not None else {}
     valid = [a for a in results if a.status is CandidateStatus.VALID]
     return {
+        # First, so that snapshots recognise the file; see `project.report_marks`.
+        "generator": GENERATOR,
         "wanted": goal.count,
         "valid": [a.artifact_id for a in valid],
         "artifacts": [{"id": a.artifact_id, **_change(a), "fail_to_pass": a.fail_to_pass} for a in valid],

@@ -8,13 +8,15 @@ PAGE = '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta
 JUNIT = '<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="pytest-ssr">'
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 SARIF = f'{{"$schema": "{SARIF_SCHEMA}", "version": "2.1.0", "runs": [{{"tool": {{"driver": {{"name": "pytest-ssr"'
-_BEGINNINGS = tuple(text.encode() for text in (PAGE, JUNIT, SARIF))
+GENERATOR = "pytest-ssr"
+_RESULTS = f'{{\n "generator": "{GENERATOR}",'
+_BEGINNINGS = tuple(text.encode() for text in (PAGE, JUNIT, SARIF, _RESULTS))
 _SUFFIXES = (".html", ".json", ".sarif", ".xml")
 _MOST_BYTES = max(map(len, _BEGINNINGS))
 
 
 def is_report(path: Path) -> bool:
-    """Return whether a file is a page, a JUnit XML or a SARIF log of this package, by its beginning."""
+    """Return whether a file is a page, a JUnit XML, a SARIF log or JSON of this package, by its beginning."""
     if path.suffix not in _SUFFIXES:
         return False
     try:

@@ -15,25 +15,25 @@ from pytest_ssr.campaign.github import MOST_ANNOTATIONS, annotation_lines, appen
 from pytest_ssr.campaign.junit import junit_text
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.sarif import sarif_text
-from pytest_ssr.campaign.score import Score, score_of
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 
 
 def found(folder, *results, root=""):
-    return Findings(campaign_of(("shop/cart.py",), root=root), results, (), folder)
+    return Findings.of(campaign_of(("shop/cart.py",), root=root), results, (), folder)
 
 
 def test_the_score_counts_what_has_an_outcome(tmp_path):
-    score = score_of(example(tmp_path).results)
+    findings = example(tmp_path)
+    score = findings.score_of(findings.results)
     assert (score.noticed, score.tried) == (2, 5)
     assert score.rate == 0.4
     low, high = score.interval
     # Wilson's interval of 2 of 5, as scipy and statsmodels compute it.
     assert (round(low, 4), round(high, 4)) == (0.1176, 0.7693)
-    assert Score(0, 0).rate is None
-    assert Score(0, 0).interval == (0.0, 1.0)
+    assert findings.score_of(()).rate is None
+    assert findings.score_of(()).interval == (0.0, 1.0)
 
 
 def test_sarif_has_what_the_schema_requires(tmp_path):

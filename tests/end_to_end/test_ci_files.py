@@ -87,7 +87,7 @@ def test_the_action_shows_survivors_of_the_pull_request(project, base, environme
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
         "GITHUB_OUTPUT": str(tmp_path / "output"),
     }
-    output = ""
+    output, failed = "", values | {"inputs.fail-under": "100"}
     for step in action["runs"]["steps"]:
         if "run" not in step:
             assert step["uses"].startswith("actions/upload-artifact@")
@@ -98,9 +98,12 @@ def test_the_action_shows_survivors_of_the_pull_request(project, base, environme
         done = shell(step["run"], project, {**environment, **github, **own})
         assert done.returncode == 0, done.stdout + done.stderr
         output += done.stdout
+        if "FAIL_UNDER" in own:
+            own = {name: expanded(value, failed) for name, value in step["env"].items()}
+            assert shell(step["run"], project, {**environment, **github, **own}).returncode == 1
     assert "pytest-ssr[report]" in (tmp_path / "installed").read_text()
     assert re.search(r"^::warning file=calc\.py,line=\d+,title=", output, re.MULTILINE), output
-    sarif = json.loads(Path((tmp_path / "output").read_text().strip().removeprefix("sarif=")).read_text())
+    sarif = json.loads(Path((tmp_path / "output").read_text().splitlines()[0].removeprefix("sarif=")).read_text())
     assert sarif["runs"][0]["results"]
     assert "half" in (tmp_path / "summary.md").read_text()
 
@@ -113,6 +116,7 @@ def test_the_gitlab_job_reports_survivors_as_failures(project, base, environment
     assert done.returncode == 0, done.stdout + done.stderr
     assert "<failure" in (project / job["artifacts"]["reports"]["junit"]).read_text()
     assert (project / job["artifacts"]["paths"][0] / "index.html").is_file()
+    assert shell("\n".join(job["script"]), project, environment | {"SSR_FAIL_UNDER": "100"}).returncode == 1
 
 
 @pytest.mark.long
@@ -126,5 +130,7 @@ def test_the_hook_shows_survivors_and_does_not_prevent_the_push(project, base, e
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "survived" in done.stdout
+    gated = subprocess.run([*command, "--fail-under", "100"], cwd=project, env=environment, check=False)
+    assert gated.returncode == 1
     wrong = subprocess.run([*command, "--count", "x"], cwd=project, env=environment, capture_output=True, check=False)
     assert wrong.returncode == 1, "wrong usage prevents it"

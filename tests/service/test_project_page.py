@@ -43,7 +43,7 @@ def test_everything_is_escaped_and_every_link_leads_somewhere(tmp_path):
 def test_a_line_is_shown_once_with_all_its_survivors(tmp_path):
     findings = example(tmp_path)
     source = coloured_source(SOURCE, "shop/cart.py")
-    lines = excerpt(source, "shop/cart.py", [r for r in findings.survivors if r.scope == "total"])
+    lines = excerpt(source, "shop/cart.py", [s.result for s in findings.survivors if s.result.scope == "total"])
     (replaced,) = [n for n, line in enumerate(lines) if line.part is Part.REPLACED]
     assert lines[replaced].number == 7
     assert [line.part for line in lines[replaced + 1 :][:4]] == [Part.NOTE, Part.ADDED] * 2

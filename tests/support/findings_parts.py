@@ -76,7 +76,7 @@ def example(folder: Path) -> Findings:
         change(6, 8, "        while 1: pass", status=CandidateStatus.TIMED_OUT, check="screening", reason=None),
     ]
     tests = (f"tests/test_cart.py::test_total[{HOSTILE}]",)
-    return Findings(
+    return Findings.of(
         campaign_of(("shop/cart.py", "shop/empty.py"), project=f"shop {HOSTILE}"),
         results,
         [ProvenBug(results[2], tests, results[2].diff)],
@@ -137,4 +137,4 @@ def large(folder: Path, *, files: int, changes: int) -> Findings:
             )
         )
     bugs = [ProvenBug(r, ("tests/test_a.py::test_a",), r.diff) for r in results if r.status is CandidateStatus.VALID]
-    return Findings(campaign_of(names), results, bugs[:200], folder)
+    return Findings.of(campaign_of(names), results, bugs[:200], folder)
