@@ -228,3 +228,11 @@ class PluginSettings:
     min_failing_tests: int = option(
         1, "N", "tests that must go from pass to fail", bound=AT_LEAST_1, key="execution.min-failing-tests"
     )
+    max_broken_fraction: float = option(
+        0.5,
+        "F",
+        "largest share of the passing tests that may fail with the bug",
+        bound=FRACTION,
+        key="execution.max-broken-fraction",
+    )
+    per_hunk: bool = switch("inverse mutation reverts one hunk at a time instead of one file")

@@ -37,9 +37,9 @@ class RuleSettings:
     """Files the bug must change."""
     min_failing_tests: int = PluginSettings.min_failing_tests
     """Tests that must go from pass to fail."""
-    max_broken_fraction: float = 0.5
+    max_broken_fraction: float = PluginSettings.max_broken_fraction
     """Largest share of the passing oracle tests that may break."""
-    per_hunk: bool = False
+    per_hunk: bool = PluginSettings.per_hunk
     """Inverse mutation reverts one hunk at a time instead of one file."""
     max_weakened_failing: float = PluginSettings.max_weakened_failing
     """Largest share of the weakened tests that may fail."""

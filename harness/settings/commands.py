@@ -36,7 +36,6 @@ from pytest_ssr.options import (
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
-_PER_HUNK = "inverse mutation reverts hunks, not files"
 _BY_SCRIPT = "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
 
 
@@ -98,7 +97,7 @@ class InjectSettings(CommandSettings):
     jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
     ray: str = ray_option()
     time: str | None = shared("time")
-    per_hunk: bool = switch(_PER_HUNK)
+    per_hunk: bool = shared("per_hunk")
     diffs: bool = switch("show the diff of each change that no test detected")
     html: Path | None = shared("html")
     sarif: Path | None = shared("sarif")
@@ -116,7 +115,7 @@ class ValidateSettings(CommandSettings):
     example: ClassVar[str] = "ssr validate .ssr/artifacts --repo ."
     path: Path = required("PATH", "an artifact, or a folder of artifacts", is_argument=True)
     repo: Path = option(Path(), "REPO", "the project's top directory")
-    per_hunk: bool = switch(_PER_HUNK)
+    per_hunk: bool = shared("per_hunk")
     by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for the copy of the project (default: a temporary folder)")
     execution: ExecutionSettings = section(ExecutionSettings)

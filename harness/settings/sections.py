@@ -70,6 +70,7 @@ class ExecutionSettings:
     min_passing_tests: int = shared("min_passing_tests")
     min_changed_files: int = shared("min_changed_files")
     min_failing_tests: int = shared("min_failing_tests")
+    max_broken_fraction: float = shared("max_broken_fraction")
 
     def rules(self, *, per_hunk: bool = False, by_script: bool = False) -> RuleSettings:
         """Return the thresholds and limits of validation."""
@@ -77,6 +78,7 @@ class ExecutionSettings:
             min_passing_tests=self.min_passing_tests,
             min_changed_files=self.min_changed_files,
             min_failing_tests=self.min_failing_tests,
+            max_broken_fraction=self.max_broken_fraction,
             per_hunk=per_hunk,
             by_script=by_script,
             max_weakened_failing=self.max_weakened_failing,

@@ -44,7 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ssr-json", metavar="FILE", help="write the results of --ssr-inject to this file")
     for item, option in options_of(PluginSettings):
         text = option.help if item.default in (None, ()) else f"{option.help} (default {item.default})"
-        group.addoption(f"--ssr-{option.flag}", default=None, metavar=option.metavar, help=text)
+        if item.default is False:
+            group.addoption(f"--ssr-{option.flag}", action="store_const", const="true", help=option.help)
+        else:
+            group.addoption(f"--ssr-{option.flag}", default=None, metavar=option.metavar, help=text)
         parser.addini(f"ssr_{item.name}", text, default=None)
 
 

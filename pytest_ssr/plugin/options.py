@@ -19,7 +19,7 @@ from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.options import ANNOTATIONS
-from pytest_ssr.plugin.sources import given, names, number, option, project_path, text_or_default
+from pytest_ssr.plugin.sources import given, is_on, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
 from pytest_ssr.records.candidate_result import Goal
@@ -74,6 +74,8 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
         min_passing_tests=number(config, "min_passing_tests"),
         min_changed_files=number(config, "min_changed_files"),
         min_failing_tests=number(config, "min_failing_tests"),
+        max_broken_fraction=number(config, "max_broken_fraction"),
+        per_hunk=is_on(config, "per_hunk"),
         max_weakened_failing=number(config, "max_weakened_failing"),
         script_limit_s=number(config, "script_limit"),
         time_limit_s=number(config, "time_limit"),

@@ -24,6 +24,9 @@ _KINDS: Mapping[str, tuple[type[int] | type[float], str]] = {
 }
 
 
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
 class Given(NamedTuple):
     """A value that was given for an option."""
 
@@ -83,6 +86,17 @@ def number(config: pytest.Config, name: str) -> Any:
     if bound is not None and (problem := bound(result)):
         raise SettingsError(f"{value.source} {problem}")
     return result
+
+
+def is_on(config: pytest.Config, name: str) -> bool:
+    """Return an option that is on or off; raises SettingsError naming its source for another value."""
+    value = given(config, name)
+    if value is None:
+        return bool(getattr(PluginSettings, name))
+    shown = value.text.strip().lower()
+    if shown not in (*_ON, *_OFF):
+        raise SettingsError(f"{value.source} takes true or false, not {value.text!r}")
+    return shown in _ON
 
 
 def names(config: pytest.Config, name: str) -> list[str]:

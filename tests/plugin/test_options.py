@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.plugin.options import campaign_arguments, python_path, resolve_paths, store_path
+from pytest_ssr.plugin.options import campaign_arguments, python_path, resolve_paths, rule_settings, store_path
 from pytest_ssr.plugin.sources import number, option
 
 TABLE = """\
@@ -42,6 +42,37 @@ def test_the_other_sources_come_first(pytester: pytest.Pytester, monkeypatch: py
     config = pytester.parseconfig("--ssr-time-limit=8")
     values = [number(config, name) for name in ("count", "seed", "time_limit")]
     assert values == [4, 7, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "table", "variable", "expected"),
+    [
+        ((), "", "", False),
+        (("--ssr-per-hunk",), "per-hunk = false", "", True),
+        ((), "per-hunk = true", "", True),
+        ((), "per-hunk = true", "no", False),
+    ],
+)
+def test_a_switch_has_the_same_sources(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    table: str,
+    variable: str,
+    expected: bool,
+) -> None:
+    monkeypatch.setenv("SSR_PER_HUNK", variable)
+    pytester.makepyprojecttoml(f"[tool.ssr]\n{table}\nexecution.max-broken-fraction = 0.25\n")
+    rules = rule_settings(pytester.parseconfig(*flags))
+    assert (rules.per_hunk, rules.max_broken_fraction) == (expected, 0.25)
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_refused(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSR_PER_HUNK", "maybe")
+    with pytest.raises(SettingsError):
+        rule_settings(pytester.parseconfig())
 
 
 @pytest.fixture
