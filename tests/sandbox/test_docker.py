@@ -17,6 +17,7 @@ import docker
 import pytest
 from images import images_of
 
+from harness.evaluation.rows_work import pull_image
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ProjectError, SandboxError
 from pytest_ssr.project.interpreter import find_in_image
@@ -449,6 +450,10 @@ def test_an_image_is_pulled_through_a_mirror(
         client.images.remove(f"{mirror}/team/box:1", force=True)
         with contextlib.suppress(Exception):
             client.images.remove(f"{mirror}/team/box@{digests[0]}", force=True)
+        if "@" not in name:
+            # As a node does for a row that waits.
+            pull_image(f"docker:{name}")
+            assert DockerProvider(name).local_size(name)
         provider = DockerProvider(name)
         with provider.open(tmp_path, mount_at="/w") as sandbox:
             assert sh(sandbox, "python3 -c 'import pytest; print(7)'") == b"7\n"
