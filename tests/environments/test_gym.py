@@ -335,6 +335,7 @@ def write_artifact(proven: Proven, prompt: str) -> str:
     return f"mkdir -p {folder}\n{files}"
 
 
+@pytest.mark.long
 def test_a_valid_bug_is_rewarded_and_stored(proven: Proven, tmp_path: Path) -> None:
     store = tmp_path / "store"
     projects = ProjectTasks([proven.project], store, sandbox="bubblewrap", python=plain_python())

@@ -114,6 +114,7 @@ UNUSABLE = ("infra", ReasonCode.INSTANCE_UNUSABLE)
 INVALID = ("infra", ReasonCode.INVALID_ROW)
 
 
+@pytest.mark.long
 def test_each_row_of_a_mixed_dataset_has_its_own_status(clones: Clones, python: Path, tmp_path: Path) -> None:
     add = ADDS.format(name="add", text="It adds.", number=1)
     same_docstring = add + ADDS.format(name="add_more", text="It adds.", number=5)
@@ -205,6 +206,7 @@ def test_rows_that_cannot_be_read_are_listed_with_their_line(
     assert (solver["attempts"], solver["graded"], solver["resolved"], solver["missing"]) == (11, 1, 1, 10)
 
 
+@pytest.mark.long
 def test_predictions_and_a_solver_go_on_without_invalid_rows(clones: Clones, python: Path, damaged: Path) -> None:
     patch = json.loads(damaged.read_text(errors="replace").splitlines()[0])["patch"]
     mine = [{"instance_id": NAMES[n], "model_name_or_path": "mine", "model_patch": patch} for n in (0, 1)]

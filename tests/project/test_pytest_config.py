@@ -103,6 +103,7 @@ def test_bugs_from_tests_below_such_a_folder(tmp_path: Path) -> None:
     assert validate_first_artifact(tmp_path, project, ("sub/tests",)).valid
 
 
+@pytest.mark.long
 def test_bugs_from_tests_above_such_a_folder(tmp_path: Path) -> None:
     project = write_project(
         tmp_path / "project", "sub/pytest.ini=[pytest]\naddopts = -k test_b\npythonpath = .", "conftest.py="

@@ -294,6 +294,7 @@ def trained(projects, tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_a_policy_is_trained_and_scores_repairs(trained):
     policy = load_policy(trained)
     source, all_scopes = parsed()
@@ -305,6 +306,7 @@ def test_a_policy_is_trained_and_scores_repairs(trained):
     assert PlayerFactory().solver(f"search:policy={trained}").name == f"search:policy={trained}"
 
 
+@pytest.mark.long
 def test_a_policy_names_only_the_files_that_it_has_written(trained, tmp_path, monkeypatch):
     folder = tmp_path / "policy"
     policy = load_policy(trained)
@@ -327,6 +329,7 @@ def test_a_policy_names_only_the_files_that_it_has_written(trained, tmp_path, mo
         load_policy(folder)
 
 
+@pytest.mark.long
 def test_without_a_share_the_scores_are_those_of_the_patterns(trained):
     policy = load_policy(trained)
     source, all_scopes = parsed()
@@ -336,6 +339,7 @@ def test_without_a_share_the_scores_are_those_of_the_patterns(trained):
     assert scores == pytest.approx([math.log(r.weight / total) for r in repairs])
 
 
+@pytest.mark.long
 def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys):
     stored = {p: p.stat().st_mtime_ns for p in (trained / "examples").iterdir()}
     assert len(stored) == 4
@@ -354,6 +358,7 @@ def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys)
     assert report["trees"] >= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_training_leaves_no_process(trained, tmp_path, number):
     sources = [str(Path(package.__file__).parent) for package in (pytest_ssr, harness)]
@@ -405,6 +410,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["missing", "other-version", "changed", "cut"])
 def test_a_folder_without_a_policy_is_refused(trained, tmp_path, damage):
     folder = tmp_path / "copy"
@@ -422,6 +428,7 @@ def test_a_folder_without_a_policy_is_refused(trained, tmp_path, damage):
         load_policy(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "values",
     [
@@ -443,6 +450,7 @@ def test_a_policy_with_other_settings_is_refused(trained, tmp_path, values):
         load_policy(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", [b"", b"PK", b"text"])
 def test_a_damaged_token_model_is_refused(trained, tmp_path, data):
     folder = tmp_path / "copy"
@@ -455,6 +463,7 @@ def test_a_damaged_token_model_is_refused(trained, tmp_path, data):
         load_policy(folder)
 
 
+@pytest.mark.long
 def test_all_scores_are_finite(trained):
     source, all_scopes = parsed()
     repairs = repairs_of(source, all_scopes[0], all_scopes)
