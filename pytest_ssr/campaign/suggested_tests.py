@@ -29,6 +29,8 @@ def suggest_tests(
     deadline: a time of `time.monotonic`; the survivors after it get no test. progress: called with a line that says
     what is being done.
     """
+    if not most:
+        return []
     survivors = [s.result for s in ranked(results, campaign.snapshot.read) if s.equivalence is None][:most]
     suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=campaign.seed)
     kind, found = f"{SUGGESTIONS}/{campaign.key}", []

@@ -280,8 +280,12 @@ class InjectPlugin:
         elif is_plain:
             reached = self.goal.is_reached(results)
             session.exitstatus = pytest.ExitCode.OK if reached else pytest.ExitCode.TESTS_FAILED
-        if is_plain and self.suggest:
-            self.suggestions = self._suggested(campaign, results)
+        if is_plain:
+            try:
+                self.suggestions = self._suggested(campaign, results)
+            except KeyboardInterrupt:
+                # The results are there: only the tests for the other survivors are missing.
+                session.exitstatus = pytest.ExitCode.INTERRUPTED
         if self.json_path is not None:
             try:
                 self._write_json(self.json_path, campaign, results, score)

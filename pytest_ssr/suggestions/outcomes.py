@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeAlias
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.runner import Runner
@@ -22,6 +23,8 @@ from pytest_ssr.suggestions.literals import Literal, differ, parse_literal
 
 _MOST_BYTES = 4 * MIB
 _MOST_S = 30.0
+Place: TypeAlias = tuple[int, str]
+"""The index of a call, and an attribute of what it returns; an empty string for the returned value itself."""
 
 
 class OutcomeKind(StrEnum):
@@ -31,6 +34,8 @@ class OutcomeKind(StrEnum):
     ITEMS = "items"
     """It returns an iterator, whose items are known."""
     RAISES = "raises"
+    OBJECT = "object"
+    """It returns an object, some of whose attributes are known."""
     VARIES = "varies"
     """It does something else when it is repeated."""
     OTHER = "other"
@@ -54,8 +59,8 @@ class CallOutcome:
 
 def evaluate(
     runner: Runner, state: CodebaseState, calls: Sequence[Call], *, hash_seed: int, elsewhere: bool = False
-) -> dict[int, CallOutcome]:
-    """Return the outcomes by index; a call that ends the process, and those after it, have none.
+) -> dict[Place, CallOutcome]:
+    """Return the outcomes; a call that ends the process, and those after it, have none.
 
     elsewhere: whether to use another time zone, user and language. Raises SandboxError.
     """
@@ -82,16 +87,17 @@ def evaluate(
     return _parsed(raw)
 
 
-def _parsed(raw: bytes) -> dict[int, CallOutcome]:
+def _parsed(raw: bytes) -> dict[Place, CallOutcome]:
     outcomes = {}
     for line in raw.splitlines():
         try:
-            index, fields = json.loads(line)
+            index, attribute, fields = json.loads(line)
             outcome = _outcome(OutcomeKind(fields[0]), fields[1:])
         except (ValueError, KeyError, TypeError, IndexError, RecursionError):
             continue
-        if isinstance(index, int):
-            outcomes[index] = outcome
+        is_name = attribute == "" or (is_dotted_name(attribute) and "." not in attribute)
+        if isinstance(index, int) and is_name:
+            outcomes[index, attribute] = outcome
     return outcomes
 
 

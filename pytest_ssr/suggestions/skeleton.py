@@ -14,8 +14,11 @@ MOST_CHARACTERS = 700
 _WIDTH, _MOST_CHANGE = 88, 70
 
 
-def skeleton(call: Call, expected: CallOutcome, change: str) -> str:
-    """Return a test file that demands the outcome of the original; change: what it notices, as one line."""
+def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: str, *, attribute: str = "") -> str:
+    """Return a test file that demands the outcome of the original.
+
+    changed: the outcome with the change. change: what the test notices, as one line. attribute: of the result.
+    """
     raises = expected.kind is OutcomeKind.RAISES
     imports = {call.imports}
     if raises and expected.module != "builtins":
@@ -25,7 +28,10 @@ def skeleton(call: Call, expected: CallOutcome, change: str) -> str:
     if raises:
         lines += [f"    with pytest.raises({expected.name}):", f"        {call.expression}"]
     else:
-        lines += _assertion(call.expression, expected)
+        expression = call.expression
+        if attribute:
+            expression = f"{_in_parentheses(expression)}.{attribute}"
+        lines += _assertion(expression, expected, changed)
     return "\n".join(lines) + "\n"
 
 
@@ -47,17 +53,22 @@ def name_of(call: Call, expected: CallOutcome) -> str:
     return "test_" + re.sub(r"\W+", "_", name)[:60].strip("_").lower()
 
 
-def _assertion(expression: str, expected: CallOutcome) -> list[str]:
+def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> list[str]:
+    if isinstance(expected.value, bool) and (changed.kind is OutcomeKind.RAISES or isinstance(changed.value, bool)):
+        return [f"    assert {expression}" if expected.value else f"    assert not {_in_parentheses(expression)}"]
     operator = "is" if isinstance(expected.value, bool | None) else "=="
     if expected.kind is OutcomeKind.ITEMS:
         expression = f"list({expression})"
     value = source_of(expected.value)
-    # A comparison would be chained with another operator.
-    shown = f"({expression})" if re.search(r" (in|[=!<>]=?) ", expression) else expression
-    line = f"    assert {shown} {operator} {value}"
+    line = f"    assert {_in_parentheses(expression)} {operator} {value}"
     if len(line) <= _WIDTH:
         return [line]
     return [f"    result = {expression}", f"    assert result {operator} {value}"]
+
+
+def _in_parentheses(expression: str) -> str:
+    """Return an expression in parentheses if it may be a comparison, which other operators would continue."""
+    return f"({expression})" if re.search(r" (in|[=!<>]=?) ", expression) else expression
 
 
 def _word(name: str, value: Literal) -> str:

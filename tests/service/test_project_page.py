@@ -194,3 +194,13 @@ def test_a_large_project_opens_quickly(browser, tmp_path):
     assert wrote_s < 40
     assert opened_s < 10
     assert filtered_s < 3
+
+
+def test_a_suggested_test_is_beside_its_survivor(tmp_path):
+    html = project_page(example(tmp_path))
+    (function,) = re.findall(r'<details class="function".*?suggested test for line 7.*?</pre>', html, re.DOTALL)
+    assert function.count('<details class="function"') == 1
+    assert "<code>total</code>" in function
+    shown = re.sub(r"<[^>]*>", "", function[function.index("suggested test for line 7") :])
+    assert "assert total([], 0) == 0" in shown
+    assert r"# &lt;script&gt;alert(1)&lt;/script&gt;\u202e\u001b[31m" in shown

@@ -69,11 +69,7 @@ def inject(settings: InjectSettings) -> int:
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
         results = _run_candidates(settings, campaign, terminal)
-    suggestions = (
-        suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
-        if settings.suggest
-        else []
-    )
+    suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
     if is_github(os.environ):

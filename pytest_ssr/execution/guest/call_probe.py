@@ -1,9 +1,10 @@
 """Evaluate expressions twice each, and write what comes out.
 
 Input: on standard input one JSON object: `out` (a file to append to), `cases` (lists of [imports, expression]).
-Output: one JSON list per expression: its index and [`value`, literal], [`items`, literal] of an iterator,
-[`raises`, module and name of the exception, file and line that raised it], or [`other`]. An expression whose second
-evaluation differs gives [`varies`]; one that takes long gives [`other`].
+Output: one JSON list per expression: its index, an empty string, and [`value`, literal], [`items`, literal] of an
+iterator, [`raises`, module and name of the exception, file and line that raised it], [`object`], or [`other`]; and
+after an object one per public attribute, with its name and [`value`, literal]. An expression whose second evaluation
+differs gives [`varies`]; one that takes long gives [`other`].
 """
 
 import itertools
@@ -15,7 +16,7 @@ import types
 
 import ssr_call_literals as literals
 
-_MOST_ITEMS = 100
+_MOST_ITEMS, _MOST_ATTRIBUTES = 100, 20
 _MOST_S = 0.5
 _ITERATORS = (types.GeneratorType, map, filter, zip, enumerate, type(reversed([])))
 _ROOT = os.getcwd().rstrip("/") + "/"
@@ -31,8 +32,8 @@ def _too_slow(number, frame):
     raise _TooSlowError
 
 
-def _outcome(imports, expression):
-    """Evaluate an expression once."""
+def _outcomes(imports, expression):
+    """Evaluate an expression once; return pairs of an attribute, or an empty string, and an outcome."""
     _setitimer(signal.ITIMER_REAL, _MOST_S)
     try:
         names = {}
@@ -42,15 +43,27 @@ def _outcome(imports, expression):
         if type(value) in _iterators:
             kind, value = "items", list(_islice(value, _MOST_ITEMS))
             if len(value) == _MOST_ITEMS:
-                return ["other"]
+                return [["", ["other"]]]
         text = _literal(value)
-        return [kind, text] if text is not None else ["other"]
+        return [["", [kind, text]]] if text is not None else _attributes(value)
     except Exception as error:
-        return _raised(error)
+        return [["", _raised(error)]]
     except BaseException:
-        return ["other"]
+        return [["", ["other"]]]
     finally:
         _setitimer(signal.ITIMER_REAL, 0)
+
+
+def _attributes(value):
+    """Return the public attributes of an object that have literals, without methods."""
+    kind = type(value)
+    names = list(getattr(value, "__dict__", ())) + [n for n in dir(kind) if isinstance(getattr(kind, n), property)]
+    found = []
+    for name in sorted(n for n in names if isinstance(n, str) and not n.startswith("_"))[:_MOST_ATTRIBUTES]:
+        text = _literal(getattr(value, name))
+        if text is not None:
+            found.append([name, ["value", text]])
+    return [["", ["object"]], *found] if found else [["", ["other"]]]
 
 
 def _raised(error):
@@ -72,15 +85,16 @@ def main():
     signal.signal(signal.SIGALRM, _too_slow)
     for index, (imports, expression) in enumerate(job["cases"]):
         try:
-            outcome = _outcome(imports, expression)
-            if outcome[0] != "other" and _outcome(imports, expression) != outcome:
-                outcome = ["varies"]
+            outcomes = _outcomes(imports, expression)
+            if outcomes != [["", ["other"]]] and _outcomes(imports, expression) != outcomes:
+                outcomes = [["", ["varies"]]]
         except BaseException:
             # The time was up just as the evaluation ended.
-            outcome = ["other"]
+            outcomes = [["", ["other"]]]
         if os.getpid() != pid:
             os._exit(0)
-        _write(out, (_encode([index, outcome]) + "\n").encode())
+        lines = [_encode([index, attribute, outcome]) + "\n" for attribute, outcome in outcomes]
+        _write(out, "".join(lines).encode())
     # Threads of the project may still run.
     os._exit(0)
 
