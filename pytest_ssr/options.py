@@ -199,6 +199,9 @@ class PluginSettings:
     changes: int = option(
         100, "N", "with a fail-under: changes to try, however many of them become artifacts", bound=AT_LEAST_1
     )
+    suggest: int = option(
+        0, "N", "suggest tests for this many of the changes that no test noticed (default: none)", bound=AT_LEAST_0
+    )
     time: str | None = option(
         None, "BUDGET", "stop after this time and keep the results so far: 90, 90s, 10m, 1h30m (default: no limit)"
     )

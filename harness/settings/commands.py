@@ -94,6 +94,7 @@ class InjectSettings(CommandSettings):
     diff: str | None = shared("diff")
     fail_under: float | None = shared("fail_under")
     changes: int = shared("changes")
+    suggest: int = shared("suggest")
     jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
     ray: str = ray_option()
     time: str | None = shared("time")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.decoding import decode_or_none
+from pytest_ssr.records.suggested_test import SuggestedTest
 from pytest_ssr.source.equivalence_signs import EquivalenceSign
 from pytest_ssr.storage.store import Store
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 RECORDS = "campaigns"
 """The folder of the store with a record of each campaign."""
+SUGGESTIONS = "suggestions"
+"""The folder of the store with the suggested tests of each campaign."""
 _SCHEMA_VERSION = 1
 _TREE = "tree"
 _KINDS = ("artifacts", "spare")
@@ -87,10 +90,17 @@ class Findings:
     """The changes that no test noticed, those that matter most first."""
     scored: frozenset[int]
     """The indices of the results that count in a score."""
+    suggestions: Mapping[int, SuggestedTest] = field(default_factory=dict)
+    """The tests that notice survivors, by the index of their results."""
 
     @classmethod
     def of(
-        cls, campaign: CampaignRecord, results: Sequence[CandidateResult], bugs: Sequence[ProvenBug], tree: Path
+        cls,
+        campaign: CampaignRecord,
+        results: Sequence[CandidateResult],
+        bugs: Sequence[ProvenBug],
+        tree: Path,
+        suggestions: Sequence[SuggestedTest] = (),
     ) -> Findings:
         """Rank the survivors among the results, and choose those that count in a score; see the fields."""
 
@@ -102,7 +112,8 @@ class Findings:
             return (tree / path).read_bytes()
 
         scored = frozenset(result.index for result in results if is_scored(result, read))
-        return cls(campaign, results, bugs, tree, ranked(results, read), scored)
+        tests = {suggested.index: suggested for suggested in suggestions if suggested.test}
+        return cls(campaign, results, bugs, tree, ranked(results, read), scored, tests)
 
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""
@@ -188,7 +199,10 @@ def _read(store: Store, key: str) -> CampaignRecord | None:
 
 def _findings(store: Store, record: CampaignRecord, results: Sequence[CandidateResult]) -> Findings:
     bugs = [_proven(store, r) for r in results if r.status is CandidateStatus.VALID]
-    return Findings.of(record, results, bugs, store.trees / record.tree_hash / _TREE)
+    kind = f"{SUGGESTIONS}/{record.key}"
+    suggested = (SuggestedTest.from_json(store.record(kind, path.stem)) for path in store.fetch(kind))
+    tests = [s for s in suggested if s is not None]
+    return Findings.of(record, results, bugs, store.trees / record.tree_hash / _TREE, tests)
 
 
 def _proven(store: Store, result: CandidateResult) -> ProvenBug:

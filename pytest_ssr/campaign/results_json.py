@@ -11,6 +11,7 @@ from pytest_ssr.campaign.score import Score
 from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.project.report_marks import GENERATOR
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
+from pytest_ssr.records.suggested_test import SuggestedTest
 
 
 def results_json(
@@ -22,10 +23,12 @@ def results_json(
     fail_under: float | None,
     seconds: float,
     time_is_up: bool,
+    suggestions: Sequence[SuggestedTest] = (),
 ) -> dict[str, Any]:
     """Return plain data: the run, its artifacts, the survivors that matter most first, the score, and all attempts.
 
-    seconds: wall time of the run. time_is_up: whether the time budget ended it.
+    seconds: wall time of the run. time_is_up: whether the time budget ended it. suggestions: what was found for
+    survivors.
     """
     baseline, server = campaign.baseline, campaign.runner.fork_server
     refusals = server.refusals if server is not None else {}
@@ -37,6 +40,7 @@ def results_json(
         "valid": [a.artifact_id for a in valid],
         "artifacts": [{"id": a.artifact_id, **_change(a), "fail_to_pass": a.fail_to_pass} for a in valid],
         "survivors": [_survivor(s) for s in ranked(results, campaign.snapshot.read)],
+        "suggested_tests": [s.to_json() for s in suggestions],
         "score": score.to_json(fail_under),
         "skipped": campaign.skipped_counts(),
         "seconds": round(seconds, 3),

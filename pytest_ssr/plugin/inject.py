@@ -33,6 +33,7 @@ from pytest_ssr.campaign.report import (
 )
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
+from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
@@ -41,6 +42,7 @@ from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep
 from pytest_ssr.plugin.collection_lines import replace_collection_lines, replace_worker_lines
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.suggested_test import SuggestedTest
 from pytest_ssr.storage.synced_files import write_synced
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
@@ -59,6 +61,7 @@ class InjectPlugin:
             self.goal = options.goal(config)
             self.json_path = options.json_path(config)
             self.budget_s = options.budget(config)
+            self.suggest = sources.number(config, "suggest")
             options.rule_settings(config)
         self.config = config
         self.worker = hasattr(config, "workerinput")
@@ -71,6 +74,7 @@ class InjectPlugin:
         self.selected: list[int] = []
         self.enough_from: int | None = None
         self.score: Score | None = None
+        self.suggestions: list[SuggestedTest] = []
         self.write_error = ""
         self.opened = self.start
 
@@ -276,12 +280,28 @@ class InjectPlugin:
         elif is_plain:
             reached = self.goal.is_reached(results)
             session.exitstatus = pytest.ExitCode.OK if reached else pytest.ExitCode.TESTS_FAILED
+        if is_plain:
+            try:
+                self.suggestions = self._suggested(campaign, results)
+            except KeyboardInterrupt:
+                # The results are there: only the tests for the other survivors are missing.
+                session.exitstatus = pytest.ExitCode.INTERRUPTED
         if self.json_path is not None:
             try:
                 self._write_json(self.json_path, campaign, results, score)
             except OSError as error:
                 self.write_error = f"{self.json_path} cannot be written: {error.strerror}"
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _suggested(self, campaign: Campaign, results: Sequence[CandidateResult]) -> list[SuggestedTest]:
+        terminal = self._terminal()
+
+        def show(line: str) -> None:
+            terminal.rewrite(f"ssr: {line}" if line else "", erase=True)
+            terminal.write("\r")
+
+        progress = {"progress": show} if terminal is not None and terminal.isatty else {}
+        return suggest_tests(campaign, results, self.suggest, deadline=self.deadline, **progress)
 
     def _write_json(self, path: Path, campaign: Campaign, results: Sequence[CandidateResult], score: Score) -> None:
         content = results_json(
@@ -292,6 +312,7 @@ class InjectPlugin:
             fail_under=self.fail_under,
             seconds=time.monotonic() - self.opened,
             time_is_up=not self.goal.is_reached(results) and self.is_time_up(),
+            suggestions=self.suggestions,
         )
         data = json.dumps(content, indent=1).encode() + b"\n"
         write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
@@ -304,7 +325,7 @@ class InjectPlugin:
         results = self.counted_results()
         terminalreporter.section("ssr")
         style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs")
-        for kind, line in summary_lines(campaign, results, style):
+        for kind, line in (*summary_lines(campaign, results, style), *suggestion_lines(self.suggestions)):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
         if self.write_error:
             terminalreporter.write_line(self.write_error, red=True)

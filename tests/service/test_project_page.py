@@ -194,3 +194,13 @@ def test_a_large_project_opens_quickly(browser, tmp_path):
     assert wrote_s < 40
     assert opened_s < 10
     assert filtered_s < 3
+
+
+def test_a_suggested_test_is_beside_its_survivor(tmp_path):
+    html = project_page(example(tmp_path))
+    functions = html.split('<details class="function"')
+    (function,) = [part for part in functions if "suggested test for line 7" in part]
+    assert "<code>total</code>" in function
+    shown = re.sub(r"<[^>]*>", "", function)
+    assert "assert total([], 0) == 0" in shown
+    assert r"# &lt;script&gt;alert(1)&lt;/script&gt;\u202e\u001b[31m" in shown

@@ -8,6 +8,7 @@ from pathlib import Path
 from pytest_ssr.campaign.findings import CampaignRecord, Findings, ProvenBug
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.suggested_test import SuggestedTest
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
 """What a project may have written."""
@@ -81,6 +82,7 @@ def example(folder: Path) -> Findings:
         results,
         [ProvenBug(results[2], tests, results[2].diff)],
         folder,
+        [SuggestedTest(0, "shop/cart.py", 7, "total", f"def test():\n    # {HOSTILE}\n    assert total([], 0) == 0\n")],
     )
 
 

@@ -34,6 +34,7 @@ from pytest_ssr.campaign.report import (
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_injectors
+from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
 from pytest_ssr.interrupts import TimeBudgetError, until
@@ -68,6 +69,7 @@ def inject(settings: InjectSettings) -> int:
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
         results = _run_candidates(settings, campaign, terminal)
+    suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
     if is_github(os.environ):
@@ -86,10 +88,13 @@ def inject(settings: InjectSettings) -> int:
             fail_under=settings.fail_under,
             seconds=terminal.elapsed_s,
             time_is_up=out_of_time,
+            suggestions=suggestions,
         )
         print(json.dumps(content, indent=1))
         return ExitCode.DONE if done else ExitCode.NO
     for kind, line in summary_lines(campaign, results, SummaryStyle(settings.diffs, "--diffs")):
+        terminal.echo(line, kind)
+    for kind, line in suggestion_lines(suggestions):
         terminal.echo(line, kind)
     terminal.echo(score.line, "heading")
     if settings.fail_under is not None:

@@ -57,6 +57,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownTest:
+    """A test that notices a survivor."""
+
+    line: int
+    """The line of the change."""
+    lines: Sequence[Markup]
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionPart:
     """A function and the changes in it."""
 
@@ -70,6 +79,8 @@ class FunctionPart:
     """The surviving changes in the source."""
     diffs: Sequence[HighlightedDiff]
     """Those that cannot be shown there."""
+    tests: Sequence[ShownTest]
+    """Suggested tests that notice survivors."""
     changes: Sequence[Change]
 
 
@@ -205,6 +216,11 @@ def _function(
         [(str(status), _counted(status, counts[status])) for status in _WORDS if counts[status]],
         excerpt(source, survivors[0].path, placed) if placed and source is not None else (),
         [highlighted_diff(r.diff) for r in survivors if r not in placed],
+        [
+            ShownTest(r.line, coloured_source(findings.suggestions[r.index].test, "test.py"))
+            for r in survivors
+            if r.index in findings.suggestions
+        ],
         [_change(result, addresses, signs.get(result.index)) for result in ordered],
     )
 

@@ -1,0 +1,74 @@
+"""Suggest tests for the survivors of a campaign, and keep them in its store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.findings import SUGGESTIONS
+from pytest_ssr.campaign.survivors import ranked
+from pytest_ssr.escaping import escaped, escaped_line
+from pytest_ssr.interrupts import TimeBudgetError, until
+from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
+from pytest_ssr.suggestions.suggest import Suggester
+
+
+def suggest_tests(
+    campaign: Campaign,
+    results: Sequence[CandidateResult],
+    most: int,
+    *,
+    deadline: float,
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[SuggestedTest]:
+    """Return what was found for the survivors that matter most, at most `most`; probably equivalent ones are left out.
+
+    deadline: a time of `time.monotonic`; the survivors after it get no test. progress: called with a line that says
+    what is being done.
+    """
+    if not most:
+        return []
+    survivors = [s.result for s in ranked(results, campaign.snapshot.read) if s.equivalence is None][:most]
+    suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=campaign.seed)
+    kind, found = f"{SUGGESTIONS}/{campaign.key}", []
+    for number, result in enumerate(survivors):
+        progress(f"looking for a test that notices survivor {number + 1} of {len(survivors)}")
+        name = f"{result.index:05d}"
+        suggested = SuggestedTest.from_json(campaign.store.record(kind, name))
+        candidate = campaign.candidate(result.index) if suggested is None else None
+        if candidate is not None:
+            try:
+                with until(deadline):
+                    suggested = suggester.suggest(result, candidate_state(campaign.snapshot, candidate))
+            except TimeBudgetError:
+                suggested = None
+            else:
+                campaign.store.put_record(kind, name, suggested.to_json())
+        if suggested is None:
+            where = result.index, result.path, result.line, result.scope
+            suggested = SuggestedTest(*where, reason=NoSuggestion.LIMIT)
+        found.append(suggested)
+    progress("")
+    return found
+
+
+def suggestion_lines(suggestions: Sequence[SuggestedTest]) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line) for the summary; the kinds are those of `summary_lines`."""
+    tests = [s for s in suggestions if s.test]
+    counts = Counter(str(s.reason) for s in suggestions if s.reason is not None)
+    others = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+    if not suggestions:
+        return
+    survivors = f"{len(suggestions)} survivor{'s' if len(suggestions) > 1 else ''}"
+    yield "heading", f"suggested tests: {len(tests)} for {survivors}" + (f"; none for: {others}" if others else "")
+    if tests:
+        yield (
+            "plain",
+            "  Each passes today and fails with the change. It demands what the code does; judge if that is right.",
+        )
+    for suggested in tests:
+        yield "missed", f"  {escaped_line(suggested.path)}:{suggested.line} {escaped_line(suggested.scope)}"
+        yield from (("diff", f"    {line}".rstrip()) for line in escaped(suggested.test).splitlines())

@@ -1,0 +1,136 @@
+"""Evaluate calls on a state of the code in a sandbox.
+
+The results only choose which test is tried: code under test can forge them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.suite import guest_source, provide_interpreter, run_environment
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.sandbox.protocol import MIB
+from pytest_ssr.suggestions.calls import Call, is_dotted_name
+from pytest_ssr.suggestions.functions import raises_at
+from pytest_ssr.suggestions.literals import Literal, differ, parse_literal
+
+_MOST_BYTES = 4 * MIB
+_MOST_S = 30.0
+Place: TypeAlias = tuple[int, str]
+"""The index of a call, and an attribute of what it returns; an empty string for the returned value itself."""
+
+
+class OutcomeKind(StrEnum):
+    """What a call does."""
+
+    VALUE = "value"
+    ITEMS = "items"
+    """It returns an iterator, whose items are known."""
+    RAISES = "raises"
+    OBJECT = "object"
+    """It returns an object, some of whose attributes are known."""
+    VARIES = "varies"
+    """It does something else when it is repeated."""
+    OTHER = "other"
+    """It returns something that has no literal, or takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What one call does."""
+
+    kind: OutcomeKind
+    value: Literal = None
+    """The returned value, or the list of items."""
+    module: str = ""
+    """Of the exception, like its name."""
+    name: str = ""
+    path: str = ""
+    """The file of the project that raised it, and the line."""
+    line: int = 0
+
+
+def evaluate(
+    runner: Runner, state: CodebaseState, calls: Sequence[Call], *, hash_seed: int, elsewhere: bool = False
+) -> dict[Place, CallOutcome]:
+    """Return the outcomes; a call that ends the process, and those after it, have none.
+
+    elsewhere: whether to use another time zone, user and language. Raises SandboxError.
+    """
+    surroundings = {"TZ": "Asia/Tokyo", "USER": "guest", "LOGNAME": "guest", "LANG": "C"} if elsewhere else {}
+    with runner.open(state) as sandbox:
+        folder = f"{sandbox.scratch}/{secrets.token_hex(8)}"
+        for name in ("call_literals", "call_probe"):
+            sandbox.write(f"{folder}/ssr_{name}.py", guest_source(name))
+        sandbox.write(f"{folder}/outcomes", b"")
+        provide_interpreter(sandbox, runner.interpreter)
+        job = {"out": f"{folder}/outcomes", "cases": [[call.imports, call.expression] for call in calls]}
+        sandbox.exec(
+            [str(runner.interpreter.executable), f"{folder}/ssr_call_probe.py"],
+            limits=replace(runner.limits, wall_s=_MOST_S),
+            env={**run_environment(sandbox, runner.interpreter, hash_seed=hash_seed), **surroundings},
+            stdin=json.dumps(job).encode(),
+        )
+        runner.counts.runs += 1
+        try:
+            raw = sandbox.read(f"{folder}/outcomes", max_bytes=_MOST_BYTES)
+        except (FileNotFoundError, SandboxError):
+            # The project's code can write to the file, and delete it.
+            return {}
+    return _parsed(raw)
+
+
+def _parsed(raw: bytes) -> dict[Place, CallOutcome]:
+    outcomes = {}
+    for line in raw.splitlines():
+        try:
+            index, attribute, fields = json.loads(line)
+            outcome = _outcome(OutcomeKind(fields[0]), fields[1:])
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+            continue
+        is_name = attribute == "" or (is_dotted_name(attribute) and "." not in attribute)
+        if isinstance(index, int) and is_name:
+            outcomes[index, attribute] = outcome
+    return outcomes
+
+
+def _outcome(kind: OutcomeKind, fields: Sequence[object]) -> CallOutcome:
+    if kind in (OutcomeKind.VALUE, OutcomeKind.ITEMS):
+        value = parse_literal(fields[0])
+        return CallOutcome(kind, value[0]) if value is not None else CallOutcome(OutcomeKind.OTHER)
+    if kind is OutcomeKind.RAISES:
+        module, name, path, line = fields
+        if is_dotted_name(module) and is_dotted_name(name) and isinstance(path, str) and isinstance(line, int):
+            return CallOutcome(kind, None, str(module), str(name), path, line)
+        return CallOutcome(OutcomeKind.OTHER)
+    return CallOutcome(kind)
+
+
+def is_noticed(original: CallOutcome, changed: CallOutcome | None) -> bool:
+    """Return whether an assertion about the outcome of the original may fail for the changed code."""
+    if changed is None or changed.kind in (OutcomeKind.VARIES, OutcomeKind.OTHER):
+        return False
+    if original.kind is not changed.kind:
+        return True
+    if original.kind is OutcomeKind.RAISES:
+        return (original.module, original.name) != (changed.module, changed.name)
+    return differ(original.value, changed.value)
+
+
+def is_same(first: CallOutcome, second: CallOutcome | None) -> bool:
+    """Return whether two runs on the original agree."""
+    return second is not None and first.kind is second.kind and not is_noticed(first, second)
+
+
+def can_be_expected(outcome: CallOutcome, sources: Mapping[str, bytes]) -> bool:
+    """Return whether an outcome of the original is one that a test may demand; see `raises_at`."""
+    if outcome.kind is OutcomeKind.RAISES:
+        return outcome.path in sources and raises_at(sources[outcome.path], outcome.line)
+    return outcome.kind in (OutcomeKind.VALUE, OutcomeKind.ITEMS)

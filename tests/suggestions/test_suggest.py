@@ -1,0 +1,237 @@
+"""Test suggested tests on small projects in a sandbox, friendly and hostile ones."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from plain import plain_python
+
+from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.findings import findings_of
+from pytest_ssr.campaign.suggested_tests import suggest_tests
+from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.patch import FileEntry, make_patch
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+from pytest_ssr.suggestions.suggest import Suggester
+
+SHOP = """\
+def price(amount, rate=1, rounded=False):
+    if amount < 0:
+        raise ValueError("amount")
+    if amount > 100:
+        return amount * rate - 5
+    return _exact(amount, rate)
+
+
+def _exact(amount, rate):
+    return amount * rate
+
+
+class Basket:
+    def __init__(self, limit):
+        self.limit = limit
+
+    def fits(self, *items):
+        return len(items) <= self.limit
+
+    def sizes(self, first):
+        for size in range(first, self.limit):
+            yield size
+
+
+def of_object(item):
+    return item is not None
+
+
+def basket(limit):
+    return Basket(limit)
+
+
+def unused(a):
+    return a + 1
+
+
+def label(name):
+    return str({name, *"tuvwxyz"}) + name.strip()
+"""
+TESTS = """\
+import shop
+
+
+def test_price():
+    assert shop.price(0, 2) == 0
+    assert shop.price(3) == 3
+
+
+def test_basket():
+    assert shop.Basket(4).fits(1, 2)
+    assert list(shop.Basket(3).sizes(2))
+    assert shop.of_object(object())
+    assert shop.label("a")
+    assert shop.basket(2)
+"""
+
+BOUNDARY_TEST = """\
+import pytest
+
+from shop import price
+
+
+def test_price_minus_1_raises():
+    # notices: if amount < 0: -> if amount <= -2:
+    with pytest.raises(ValueError):
+        price(-1)
+"""
+
+
+@contextlib.contextmanager
+def campaign_on(folder: Path, code: str, tests: str) -> Iterator[Campaign]:
+    """Yield a campaign on a project of two files."""
+    project = folder / "project"
+    project.mkdir()
+    (project / "shop.py").write_text(code)
+    # A change must leave half of the tests.
+    (project / "test_shop.py").write_text(f"{tests}\n\ndef test_nothing():\n    pass\n")
+    campaign = open_campaign(project, Store(folder / "store"), settings=RuleSettings(), python=plain_python(), seed=0)
+    try:
+        yield campaign
+    finally:
+        campaign.close()
+
+
+def suggested(campaign: Campaign, old: str, new: str) -> SuggestedTest:
+    """Return what is suggested for a change of shop.py."""
+    source = campaign.snapshot.read("shop.py")
+    changed = source.replace(old.encode(), new.encode(), 1)
+    assert changed != source
+    line = source[: source.index(old.encode())].count(b"\n") + 1
+    diff = make_patch({"shop.py": (FileEntry(source, 0o100644), FileEntry(changed, 0o100644))}).data.decode()
+    survivor = CandidateResult(0, CandidateStatus.SURVIVED, "mutation", "change", "shop.py", line, "f", "", diff)
+    candidate = Candidate("mutation", "change", {"shop.py": changed}, "shop.py", line, "f")
+    suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=0)
+    return suggester.suggest(survivor, candidate_state(campaign.snapshot, candidate))
+
+
+@pytest.mark.long
+def test_a_suggested_test_fails_with_the_change_and_passes_without(tmp_path: Path) -> None:
+    with campaign_on(tmp_path, SHOP, TESTS) as campaign:
+        boundary = suggested(campaign, "amount < 0", "amount <= -2")
+        assert boundary.test == BOUNDARY_TEST
+        assert boundary.folder == ""
+        expected = {
+            "assert price(101) == 96": ("rate - 5", "rate + 5"),
+            # The private function changes; the test calls the public one that leads to it.
+            "assert price(1, rate=2) == 2": ("return amount * rate\n", "return amount\n"),
+            "assert Basket(2).fits(1, 2)": ("<= self.limit", "< self.limit"),
+            "assert basket(2).limit == 2": ("return Basket(limit)", "return Basket(limit + 1)"),
+            "assert list(Basket(0).sizes(2)) == []": ("range(first, self.limit)", "range(first, 3)"),
+        }
+        found = {line: suggested(campaign, *change).test.splitlines()[-1].strip() for line, change in expected.items()}
+        assert found == {line: line for line in expected}
+        reasons = {
+            NoSuggestion.NO_LITERAL_INPUTS: ("is not None", "is not 3"),
+            NoSuggestion.NOT_REACHED: ("a + 1", "a - 1"),
+            # The order of a set depends on the hash seed.
+            NoSuggestion.NOT_DETERMINISTIC: ("+ name.strip()", "+ name"),
+            NoSuggestion.NO_DIFFERENCE: ("amount > 100", "100 < amount"),
+        }
+        assert {reason: suggested(campaign, *change).reason for reason, change in reasons.items()} == {
+            reason: reason for reason in reasons
+        }
+
+
+HOSTILE = """\
+import os
+import sys
+import time
+
+
+class Liar(str):
+    def __repr__(self):
+        return "'right'"
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = str.__hash__
+
+
+def lies(a):
+    return Liar(a + 1)
+
+
+def prints(a):
+    print('[0, ["value", "7"]]\\n' * 99, flush=True)
+    return a + 2
+
+
+def forks(a):
+    if os.fork() == 0:
+        return a + 3
+    os.wait()
+    return a + 3
+
+
+def sleeps(a):
+    if a > 1:
+        time.sleep(3600)
+    return a + 4
+
+
+def leaves(a):
+    if a > 1:
+        os._exit(0)
+    return a + 5
+
+
+def guesses(a):
+    # Another result in a process of pytest.
+    return a + 6 if "pytest" in sys.modules else a + 8
+"""
+HOSTILE_TESTS = """\
+import shop
+
+
+def test_all():
+    for function in (shop.lies, shop.prints, shop.sleeps, shop.leaves, shop.guesses):
+        assert function(1)
+"""
+
+
+@pytest.mark.long
+def test_hostile_functions_neither_break_the_search_nor_fake_a_test(tmp_path: Path) -> None:
+    with campaign_on(tmp_path, HOSTILE.replace("Liar(a + 1)", "Liar(a)"), HOSTILE_TESTS) as campaign:
+        assert suggested(campaign, "Liar(a)", "Liar(a * 2)").reason is NoSuggestion.NO_DIFFERENCE
+        printing = suggested(campaign, "a + 2", "a - 2")
+        assert printing.test.endswith("    # notices: return a + 2 -> return a - 2\n    assert prints(1) == 3\n")
+        assert suggested(campaign, "a + 4", "a - 4").test.endswith("assert sleeps(1) == 5\n")
+        assert suggested(campaign, "a + 5", "a - 5").test.endswith("assert leaves(1) == 6\n")
+        assert suggested(campaign, "a + 8", "a + 9").reason is NoSuggestion.NOT_VERIFIED
+        assert suggested(campaign, "a + 3", "a - 3").reason is NoSuggestion.NOT_REACHED
+
+
+@pytest.mark.long
+def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> None:
+    code, tests = "def large(x):\n    return x > 7\n", "import shop\n\n\ndef test():\n    assert not shop.large(0)\n"
+    with campaign_on(tmp_path, code, tests) as campaign:
+        results = [result for index in range(3) if (result := campaign.attempt(index)) is not None]
+        survivors = [r.index for r in results if r.status is CandidateStatus.SURVIVED]
+        assert survivors
+        over = suggest_tests(campaign, results, 1, deadline=-math.inf)
+        assert [s.reason for s in over] == [NoSuggestion.LIMIT]
+        assert not findings_of(campaign, results).suggestions
+        (first,) = suggest_tests(campaign, results, 1, deadline=math.inf)
+        assert "large(" in first.test
+        runs = campaign.runner.counts.runs
+        assert suggest_tests(campaign, results, 1, deadline=math.inf) == [first]
+        assert campaign.runner.counts.runs == runs
+        assert findings_of(campaign, results).suggestions == {first.index: first}
