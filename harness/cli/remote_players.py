@@ -42,7 +42,8 @@ class PlayersRecipe:
     def open_injector(self, node: Node) -> ArtifactInjector:
         """Return the model that injects on a machine."""
         factory = self._factory(node)
-        return factory.injector(self.injector, strategy=self.strategy, rejections=self.rejections, store=node.store)
+        store = node.store.root
+        return factory.injector(self.injector, strategy=self.strategy, rejections=self.rejections, store=store)
 
     def _factory(self, node: Node) -> PlayerFactory:
         """Return the factory of this machine's players, which have a share of the budget."""

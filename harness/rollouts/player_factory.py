@@ -154,19 +154,21 @@ class PlayerFactory:
         return MiniSolver(model, python, versions, self.limits, self.sampling, self.budget, self.url, self.timeout_s)
 
     def injector(
-        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2, store: Store | None = None
+        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2, store: Path | None = None
     ) -> ArtifactInjector:
         """Return an injector: a model, a recording of one, or existing artifacts.
 
-        store: has the baselines of projects, which strategies with single replies need. Raises SettingsError for an
-        unknown strategy, and ArtifactError if there are no artifacts.
+        store: the folder with the baselines of projects, which strategies with single replies need. Raises
+        SettingsError for an unknown strategy, and ArtifactError if there are no artifacts.
         """
         if name.startswith(PREFIX):
             return ExternalInjector.named(name)
         if name.startswith("replay:"):
             return ReplayInjector.named(name)
         if strategy in SINGLE_REPLY and store is not None:
-            return SingleReplyInjector(self._with_room(name), strategy, store, self.sampling, self.prompts)
+            model = self._with_room(name)
+            # Opened last: wrong settings must not leave a store behind.
+            return SingleReplyInjector(model, strategy, Store(store), self.sampling, self.prompts)
         return ModelInjector(
             self._with_room(name),
             strategy,

@@ -150,7 +150,7 @@ def play(settings: PlaySettings) -> int:
                 settings.injector,
                 strategy=settings.strategy,
                 rejections=settings.rejections,
-                store=Store(store_path),
+                store=store_path,
             )
         solver = chosen_solver(settings.players, players)
         judge = chosen_judge(settings.players.judge, players)
