@@ -42,7 +42,7 @@ class Agent:
     partial_result: Callable[[Workspace], Mapping[str, object]] = lambda _: {}
     """Returns the result of a rollout that a limit ended, from the state of its workspace."""
     submitted: Callable[[], Mapping[str, object] | None] = lambda: None
-    """Returns the result of an earlier submission in the rollout; None if there is none, or if it was the last."""
+    """Returns the result of an earlier submission in the rollout; None without one, or if it was the last."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError for settings that allow no rollout."""

@@ -1,7 +1,7 @@
 """An injector that makes each bug from one reply of a model without tools; the tests are found and weakened here.
 
 The strategies are those of SWE-smith (arXiv 2504.21798): `lm-modify` has a function changed, `lm-rewrite`
-has it written anew from its signature and docstring, and `pr-mirror` has what a past commit brought taken out of
+has it rewritten from its signature and docstring, and `pr-mirror` has what a past commit brought taken out of
 today's code. The bug is then weakened and validated like those of operators.
 """
 
@@ -198,7 +198,7 @@ class SingleReplyInjector:
         return reply.message.content
 
     def _artifact(self, runner: Runner, state: CodebaseState) -> tuple[BugArtifact | None, CheckReason]:
-        """Return the artifact of a buggy state, or why there is none."""
+        """Return the artifact of a buggy state, or the reason that it cannot be made."""
         baseline = project_baseline(runner, self.store)
         whole = replace(runner, pytest_options=root_options(runner.snapshot, ()))
         run, _ = whole.suite(state, baseline.files, like_s=baseline.seconds)

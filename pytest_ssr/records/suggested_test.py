@@ -1,4 +1,4 @@
-"""Define the record of a test that would notice a surviving change, or of why there is none."""
+"""Define the record of a test that would notice a surviving change, or of the reason that none was found."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Suggester:
         self._recorded: dict[Function, RecordedCalls] = {}
 
     def suggest(self, result: CandidateResult, changed: CodebaseState) -> SuggestedTest:
-        """Return the test for a survivor, or why there is none; changed: the state with the change."""
+        """Return the test for a survivor, or the reason that none was found; changed: the state with the change."""
         try:
             found = self._search(result, changed)
         except SandboxError:

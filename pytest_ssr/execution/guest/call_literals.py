@@ -26,7 +26,7 @@ _NONE = type(None)
 
 
 def literal(value):
-    """Return a value as source text; None if it is none of these, or too large."""
+    """Return a value as source text; None if it has another type, or is too large."""
     text = _text(value, 0)
     return text if text is not None and len(text) <= MOST_CHARACTERS else None
 
