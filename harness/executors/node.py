@@ -211,7 +211,8 @@ def keep_files(store: Store, files: Mapping[str, bytes]) -> None:
             for path, data in artifacts.items():
                 if path.startswith(f"{folder}/"):
                     Path(directory, path.rpartition("/")[2]).write_bytes(data)
-            store.put_artifact(folder.rpartition("/")[2], read_artifact(Path(directory)))
+            kind, _, artifact_id = folder.rpartition("/")
+            store.put_artifact(artifact_id, read_artifact(Path(directory)), spare=kind == "spare")
     for path, data in files.items():
         if path not in artifacts:
             kind, _, name = path.rpartition("/")

@@ -175,6 +175,9 @@ class ModelCampaign:
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)
         return attempt
 
+    def take(self, result: CandidateResult) -> None:
+        """Do nothing: every valid bug is published."""
+
     def settle(self, requested: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish every valid bug, because each was paid for."""
         for attempt in results:

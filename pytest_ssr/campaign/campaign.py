@@ -178,6 +178,11 @@ class Campaign:
             return result
         return result if self.store.has_artifact(result.artifact_id) else None
 
+    def take(self, result: CandidateResult) -> None:
+        """Publish the artifact of a result for now: a run that is killed leaves the bugs that it has shown."""
+        if result.status is CandidateStatus.VALID:
+            self.store.publish(result.artifact_id, provisional=True)
+
     def settle(self, wanted: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish the artifacts of the wanted results; the artifacts of the other valid ones become spare.
 

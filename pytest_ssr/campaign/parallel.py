@@ -18,6 +18,9 @@ GIVE_UP_AFTER = 60
 class Attempts(Protocol):
     """A source of candidate results by index."""
 
+    def take(self, result: CandidateResult) -> None:
+        """Publish the artifact of a result that has arrived, until `settle` decides."""
+
     def settle(self, wanted: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish the artifacts of the wanted results."""
 
@@ -81,6 +84,7 @@ def run_candidates(
                     if new is None:
                         last = following
                     else:
+                        source.take(new)
                         done[new.index] = new
         finally:
             source.end()

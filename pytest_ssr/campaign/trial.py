@@ -207,7 +207,8 @@ class Trial:
             info,
         )
         campaign.verdicts.put(verdict)
-        campaign.store.put_artifact(verdict.artifact_id, artifact)
+        # A worker that has been given up may still get here: what it finds must not exceed the wanted number.
+        campaign.store.put_artifact(verdict.artifact_id, artifact, spare=True)
         self._end(CandidateStatus.VALID, "", None, verdict)
 
     def _end(

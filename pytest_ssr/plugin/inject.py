@@ -251,6 +251,7 @@ class InjectPlugin:
         result = campaign.stored(status[0])
         if result is None:
             return
+        campaign.take(result)
         self.results[result.index] = result
         if terminal is not None and self.config.option.verbose >= 0:
             done = self.counted_results()

@@ -75,16 +75,21 @@ class Store:
         """The directory of snapshots."""
         return self.root / "trees"
 
-    def put_artifact(self, artifact_id: str, artifact: BugArtifact) -> Path:
-        """Write an artifact under its id unless it exists; return its directory."""
-        final = self.root / "artifacts" / artifact_id
-        if self._is_stored("artifacts", artifact_id):
-            return final
+    def put_artifact(self, artifact_id: str, artifact: BugArtifact, *, spare: bool = False) -> Path:
+        """Write an artifact under its id unless it exists; return its directory.
+
+        spare: it is set aside until a run publishes it.
+        """
+        for kind in ("artifacts", "spare") if spare else ("artifacts",):
+            final = self.root / kind / artifact_id
+            if self._is_stored(kind, artifact_id):
+                return final
         with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
             write_artifact(staging, artifact)
             sync_directory(staging)
             if not _is_complete(final):
                 shutil.rmtree(final, ignore_errors=True)
+            final.parent.mkdir(exist_ok=True)
             try:
                 staging.rename(final)
             except OSError as error:
@@ -93,12 +98,15 @@ class Store:
             sync_directory(final.parent)
         # First the tree: an artifact that another machine sees has one.
         self.shared_trees.share(artifact.info.get("tree_hash"))
-        self.keep(f"artifacts/{artifact_id}")
+        self.keep(f"{final.parent.name}/{artifact_id}")
         return final
 
-    def publish(self, artifact_id: str) -> None:
-        """Keep an artifact among the artifacts from now on; a spare one is moved back."""
-        if self.record("wanted", artifact_id) is None:
+    def publish(self, artifact_id: str, *, provisional: bool = False) -> None:
+        """Keep an artifact among the artifacts from now on; a spare one is moved there.
+
+        provisional: `make_spare` can set it aside again.
+        """
+        if not provisional and self.record("wanted", artifact_id) is None:
             self.put_record("wanted", artifact_id, {})
         self._move("spare", "artifacts", artifact_id)
         if self._shared is not None:

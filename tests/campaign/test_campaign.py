@@ -45,6 +45,10 @@ def test_an_unneeded_trial_stops_and_can_run_later(tmp_path: Path, monkeypatch: 
         attempt = campaign.attempt(0)
         assert attempt is not None
         assert attempt.status is CandidateStatus.VALID, attempt.reason
+        assert store.has_artifact(attempt.artifact_id)
+        assert store.artifact_ids() == [], "a worker that nobody waits for any more adds no bug to a finished run"
+        campaign.take(attempt)
+        assert store.artifact_ids() == [attempt.artifact_id]
     finally:
         campaign.close()
 

@@ -74,6 +74,9 @@ class Slow:
             index, CandidateStatus.VALID, "mutation", "op", "a.py", 1, "f", "", "", artifact_id=f"a{index}"
         )
 
+    def take(self, result: CandidateResult) -> None:
+        pass
+
     def settle(self, wanted: Sequence[CandidateResult], finished: Sequence[CandidateResult]) -> None:
         self.settled = [a.index for a in wanted], [a.index for a in finished]
 

@@ -255,6 +255,14 @@ def test_a_store_is_atomic_and_lists_its_artifacts(tmp_path: Path) -> None:
     assert store.artifact_ids() == [name]
     store.make_spare(name)
     assert store.artifact_ids() == [name], "a later run that needs fewer removes nothing"
+    other = "b" * 20
+    store.put_artifact(other, ARTIFACT, spare=True)
+    assert store.has_artifact(other)
+    assert store.artifact_ids() == [name], "no run has published it"
+    store.publish(other, provisional=True)
+    assert store.artifact_ids() == sorted([name, other])
+    store.make_spare(other)
+    assert store.artifact_ids() == [name]
     leftover = tmp_path / "s" / "tmp" / "999999999-left"
     leftover.write_text("half")
     Store(tmp_path / "s")
