@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed, suite_fault
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
-from pytest_ssr.records.test_run import RunStatus, SuiteRun
+from pytest_ssr.records.test_run import Outcome, RunStatus, SuiteRun
 
 NAME = "test-weakening"
 
@@ -44,7 +44,9 @@ def check(context: ValidationContext) -> Finding:
         if evidence.status is RunStatus.COLLECTION_ERROR and before.status is not RunStatus.COLLECTION_ERROR:
             return CheckReason.of(CheckCode.WEAKENED_NOT_COLLECTED, cause=evidence.reason)
         disputed = run.passing - evidence.passing
-        unseen = (set(evidence.results) & context.fail_to_pass) - evidence.passing - failing
+        # A doctest is weakened by skipping its examples, so that it is still collected.
+        failed_here = {i for i, r in evidence.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)}
+        unseen = (failed_here & context.fail_to_pass) - failing
         if disputed or unseen:
             return CheckReason.of(
                 CheckCode.RUNS_DISAGREE, tests=disputed | unseen, state="weakened", **context.runner_detail

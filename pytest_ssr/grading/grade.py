@@ -86,7 +86,10 @@ def grade_patch(
 
 
 def _recorded(artifact: BugArtifact, fail_to_pass: Collection[str], pass_to_pass: Collection[str]) -> RecordedTests:
-    files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
+    # Documents can have tests, too, beside what tests only read.
+    with_tests = {i.partition("::")[0] for i in (*fail_to_pass, *pass_to_pass)}
+    modules = {p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")}
+    files = [p for p in artifact.test_files if p in modules | with_tests]
     return RecordedTests(artifact, files, frozenset(fail_to_pass), frozenset(pass_to_pass))
 
 

@@ -86,6 +86,17 @@ def test_a_test_that_is_weakened_instead_of_removed_counts(builder, texts):
     assert verdict.checks[5].reason.details["removed"] == 0
 
 
+def test_the_examples_of_a_document_are_weakened_by_skipping_them(open_builder, texts, without):
+    document = ">>> from pkg.adding import add\n>>> add(2, 2)\n4\n"
+    builder = open_builder({"README.rst": document})
+    weak = weakened(texts, without, ("test_add", "test_double"))
+    weak["README.rst"] = document.replace("\n4", "  # doctest: +SKIP\n4")
+    artifact = builder.artifact(ADD_BUG, weak, files=("README.rst", "tests/test_add.py", "tests/test_texts.py"))
+    verdict = builder.judge(artifact)
+    assert verdict.valid, verdict.rejection
+    assert "README.rst::README.rst" in verdict.fail_to_pass
+
+
 def test_tests_that_vanish_with_a_broken_import_fail(builder, texts):
     bug = {"pkg/texts.py": texts["pkg/texts.py"].replace("def shout", "def shouts")}
     verdict = builder.judge(builder.artifact(bug, {"tests/test_texts.py": "def test_new():\n    pass\n"}))

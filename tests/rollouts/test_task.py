@@ -57,6 +57,7 @@ def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -
         assert campaign.attempt(1) is None, "the same bug is made once"
     finally:
         campaign.close()
+    campaign.take(attempt)
     info = proven.store.artifact(attempt.artifact_id).info
     assert (info["order"], info["parent"]) == (2, proven.verdict.artifact_id)
     assert info["injector"]["strategy"] == "higher-order"
