@@ -36,6 +36,7 @@ from pytest_ssr.options import (
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
+_CONFTEST = "run the project's conftest.py, outside of any sandbox, for its pytest_ssr hooks"
 _BY_SCRIPT = "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
 
 
@@ -103,6 +104,7 @@ class InjectSettings(CommandSettings):
     html: Path | None = shared("html")
     sarif: Path | None = shared("sarif")
     annotations: str = shared("annotations")
+    conftest: bool = switch(_CONFTEST, is_personal=True)
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr, or .ssr here for a dataset)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)
@@ -220,6 +222,7 @@ class PlaySettings(CommandSettings):
     ray: str = ray_option()
     rule: Rule = rule_option()
     by_script: bool = switch(_BY_SCRIPT)
+    conftest: bool = switch(_CONFTEST, is_personal=True)
     store: Path | None = shared("store", help="store for results (default: SOURCE/.ssr, or .ssr here for several)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)

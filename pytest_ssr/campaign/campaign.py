@@ -16,7 +16,7 @@ from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
 from pytest_ssr.campaign.findings import record_start
 from pytest_ssr.campaign.trial import Trial
-from pytest_ssr.checks import Check
+from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
@@ -55,7 +55,7 @@ class Campaign:
         seed: int,
         sources: Sequence[str] = (),
         tests: Sequence[str] = (),
-        extra_checks: Sequence[tuple[str, Check]] = (),
+        extra_checks: Sequence[NamedCheck] = (),
         helpers: int = 1,
         diff: ProjectDiff | None = None,
         progress: Progress | None = None,
@@ -71,7 +71,7 @@ class Campaign:
         self.seed = seed
         self.injectors, self.sources, self.diff = tuple(injectors), tuple(sources), diff
         self.extra_checks = tuple(extra_checks)
-        self.verdicts = Verdicts(store, runner, extra_checks=[name for name, _ in self.extra_checks])
+        self.verdicts = Verdicts(store, runner, extra_checks=names_of(self.extra_checks))
         self.tests = tuple(tests)
         _require_known(runner.snapshot, self.tests)
         self.baseline, runner, self.verifying = open_baseline(replace(runner, progress=progress), store, self.tests)
@@ -95,7 +95,7 @@ class Campaign:
             seed,
             sorted(sources),
             self.tests,
-            [name for name, _ in self.extra_checks],
+            names_of(self.extra_checks),
             *([diff.key] if diff is not None else ()),
             *([runner.test_runner] if runner.test_runner != PYTEST else ()),
         )

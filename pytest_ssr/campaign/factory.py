@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.campaign.campaign import Campaign
-from pytest_ssr.checks import Check
+from pytest_ssr.checks import NamedCheck
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.command_runner import CommandRunner
@@ -139,7 +139,7 @@ def open_campaign(
     tests: Sequence[str] = (),
     extra_injectors: Mapping[str, Injector] | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
-    extra_checks: Sequence[tuple[str, Check]] = (),
+    extra_checks: Sequence[NamedCheck] = (),
     jobs: int = 1,
     revision: str | None = None,
     progress: Progress | None = None,

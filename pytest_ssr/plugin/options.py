@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.github import is_github
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.score import scored_injectors
-from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.options import ANNOTATIONS
+from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.plugin.sources import given, is_on, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
@@ -128,16 +129,9 @@ def resolve_diff(config: pytest.Config) -> str | None:
     return None
 
 
-def extra_checks(config: pytest.Config) -> list[tuple[str, Check]]:
-    """Return the checks that plugins add, sorted by name."""
-    offered: list[list[tuple[str, Check]]] = config.hook.pytest_ssr_checks(config=config)
-    return sorted((pair for group in offered for pair in group), key=lambda pair: pair[0])
-
-
-def offered(config: pytest.Config, kind: str) -> dict[str, Any]:
-    """Return what plugins offer by name; kind is `injectors` or `sandboxes`."""
-    groups: list[Mapping[str, Any]] = getattr(config.hook, f"pytest_ssr_{kind}")(config=config)
-    return {name: thing for group in groups for name, thing in group.items()}
+def extensions(config: pytest.Config) -> Extensions:
+    """Return what other plugins add."""
+    return extensions_of_config(config)
 
 
 def python_path(config: pytest.Config) -> Path | None:
@@ -162,7 +156,7 @@ def runner_arguments(config: pytest.Config) -> dict[str, Any]:
         "settings": rule_settings(config),
         "sandbox": text_or_default(config, "sandbox"),
         "python": python_path(config),
-        "extra_sandboxes": offered(config, "sandboxes"),
+        "extra_sandboxes": extensions(config).sandboxes(),
     }
 
 
@@ -191,8 +185,8 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "seed": number(config, "seed"),
         "tests": chosen_tests(config),
         "sources": names(config, "source"),
-        "extra_injectors": offered(config, "injectors"),
-        "extra_checks": extra_checks(config),
+        "extra_injectors": extensions(config).injectors(),
+        "extra_checks": extensions(config).checks(),
         "jobs": jobs(config),
         "revision": option(config, "diff"),
     }

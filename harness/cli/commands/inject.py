@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
+from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
 from harness.injectors.campaign_work import CampaignWork
 from harness.selfplay.project import Project
@@ -37,6 +37,7 @@ from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_inje
 from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, Goal
@@ -50,13 +51,14 @@ _PER_CHANGE = 3
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
+    extensions = extensions_of_sources([settings.repo], conftest=settings.conftest, ray=settings.ray)
     report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
     with until(deadline):
         try:
-            campaign = _open_campaign(settings, terminal)
+            campaign = _open_campaign(settings, extensions, terminal)
         except TimeBudgetError:
             assert budget_s is not None
             if settings.json:
@@ -68,7 +70,7 @@ def inject(settings: InjectSettings) -> int:
                 print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
-        results = _run_candidates(settings, campaign, terminal)
+        results = _run_candidates(settings, campaign, extensions, terminal)
     suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
@@ -123,7 +125,7 @@ def _annotates(settings: InjectSettings) -> bool:
     return settings.annotations == "on"
 
 
-def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
+def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: Terminal) -> Campaign:
     terminal.status("copying the project and measuring its tests")
     store = Store(settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr")
     project = _project(settings, store, terminal)
@@ -143,6 +145,9 @@ def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
         tests=settings.tests,
         jobs=settings.jobs,
         revision=settings.diff,
+        extra_injectors=extensions.injectors(),
+        extra_sandboxes=extensions.sandboxes(),
+        extra_checks=extensions.checks(),
         progress=ProgressLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
@@ -167,8 +172,17 @@ def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Proj
     return projects[0]
 
 
-def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
+def _run_candidates(
+    settings: InjectSettings, campaign: Campaign, extensions: Extensions, terminal: Terminal
+) -> list[CandidateResult]:
     goal = goal_of(settings)
+
+    def report(result: CandidateResult) -> None:
+        terminal.echo(result_line(result), result.status.value)
+        verdict = campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
+        if verdict is not None:
+            extensions.observe(verdict)
+
     with (
         contextlib.closing(campaign),
         open_executor(settings.ray, settings.jobs, campaign.store, terminal) as executor,
@@ -178,6 +192,6 @@ def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Term
             goal,
             units=executor.units(CampaignWork(campaign)),
             most=_PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
-            report=lambda a: terminal.echo(result_line(a), a.status.value),
+            report=report,
             progress=lambda done: terminal.status(progress_line(done, goal, terminal.elapsed_s)),
         )
