@@ -77,10 +77,26 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
         min_failing_tests=number(config, "min_failing_tests"),
         max_broken_fraction=number(config, "max_broken_fraction"),
         per_hunk=is_on(config, "per_hunk"),
+        by_script=_by_script(config),
         max_weakened_failing=number(config, "max_weakened_failing"),
         script_limit_s=number(config, "script_limit"),
         time_limit_s=number(config, "time_limit"),
     )
+
+
+def _by_script(config: pytest.Config) -> bool:
+    """Return whether artifacts are judged by their scripts alone.
+
+    Raises SettingsError if that is wanted for an injection, whose own scripts run pytest. A file sets options for all
+    sessions, so there it has no effect on an injection.
+    """
+    is_chosen = is_on(config, "by_script")
+    if not is_chosen or not config.option.ssr_inject:
+        return is_chosen
+    value = given(config, "by_script")
+    if value is not None and value.is_typed:
+        raise SettingsError(f"{value.source} is for --ssr-validate and --ssr-solve, not for --ssr-inject")
+    return False
 
 
 def store_path(config: pytest.Config) -> Path:

@@ -138,7 +138,7 @@ def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
     require_reachable(settings.ray, settings.injector, settings.players.solver.name, settings.players.judge.model)
-    if settings.by_script and not injector_writes_code(settings.injector):
+    if "by-script" in settings.typed and not injector_writes_code(settings.injector):
         raise SettingsError(f"--by-script is for a model that injects, not for {settings.injector}", option="by-script")
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
@@ -216,7 +216,7 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
         model_written=solver_writes_code(players.solver.name) or injector_writes_code(settings.injector),
         sandbox=settings.execution.sandbox,
         python=settings.execution.python,
-        rule=settings.execution.rules(by_script=settings.by_script),
+        rule=settings.execution.rules(by_script=settings.by_script and injector_writes_code(settings.injector)),
     )
 
 
