@@ -37,6 +37,7 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
 
@@ -240,7 +241,10 @@ def _changed(runner: Runner, changes: Mapping[str, bytes]) -> CodebaseState:
 
 
 def _functions(snapshot: Snapshot, path: str, *, bodies_only: bool) -> Iterator[_Function]:
-    """Yield the functions of a file that have something to change; bodies_only: on lines of their own."""
+    """Yield the functions of a file that have something to change; bodies_only: on lines of their own.
+
+    Those that `# ssr: skip` excludes are left out.
+    """
     data = snapshot.read(path)
     tree = parse_module(data)
     if tree is None:
@@ -249,8 +253,11 @@ def _functions(snapshot: Snapshot, path: str, *, bodies_only: bool) -> Iterator[
         data.decode()
     except UnicodeDecodeError:
         return
+    skipped = skipped_lines(path, data)
     for node in ast.walk(tree):
         if isinstance(node, _Function) and len(_body_of(node)) >= _LEAST_STATEMENTS:
+            if skipped.overlaps((node.lineno - 1, node.end_lineno or node.lineno)):
+                continue
             if not bodies_only or _body_of(node)[0].lineno > node.lineno:
                 yield node
 
