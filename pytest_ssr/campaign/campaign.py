@@ -14,7 +14,6 @@ from itertools import filterfalse
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
-from pytest_ssr.campaign.findings import record_start
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
@@ -109,7 +108,6 @@ class Campaign:
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
         self._source = spread(held_back(drawn, self._is_probably_equivalent), self._cost)
-        record_start(self)
 
     @property
     def set_aside(self) -> frozenset[str]:
