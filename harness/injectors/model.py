@@ -96,8 +96,7 @@ class ModelInjector:
         """Raise SettingsError for an unknown strategy or a negative number of rejections."""
         if self.rejections < 0:
             raise SettingsError(f"--rejections must be at least 0, not {self.rejections}")
-        if self.strategy not in STRATEGIES:
-            raise SettingsError(f"{self.strategy!r} is not a strategy; choose from {', '.join(STRATEGIES)}")
+        require_strategy(self.strategy, STRATEGIES)
 
     @property
     def name(self) -> str:
@@ -236,6 +235,12 @@ class InjectionSession:
 def nothing_submitted(done: Trajectory) -> CheckReason:
     """Return the reason for an attempt that ended without an artifact."""
     return CheckReason.of(CheckCode.NOTHING_SUBMITTED, exit_reason=str(done.exit_reason), cause=done.detail)
+
+
+def require_strategy(strategy: str, known: Sequence[str]) -> None:
+    """Raise SettingsError for a strategy that an injector does not know."""
+    if strategy not in known:
+        raise SettingsError(f"{strategy!r} is not a strategy; choose from {', '.join(known)}")
 
 
 def usable_strategies(strategy: str, snapshot: Snapshot, history: History | None) -> list[str]:

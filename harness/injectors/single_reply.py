@@ -18,7 +18,7 @@ from harness.agents.attempt import require_room
 from harness.agents.loop import record_end
 from harness.agents.prompts import DEFAULT, Prompts
 from harness.injectors.artifact_codec import encode_artifact
-from harness.injectors.model import Injected, nothing_submitted
+from harness.injectors.model import Injected, nothing_submitted, require_strategy
 from harness.injectors.project_history import history_of
 from harness.models.protocol import Model, identity_of
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Sampling
@@ -27,7 +27,7 @@ from pytest_ssr.campaign.artifact_builder import make_artifact
 from pytest_ssr.checks import NamedCheck
 from pytest_ssr.checks.context import suite_fault
 from pytest_ssr.checks.validator import validate
-from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
+from pytest_ssr.errors import ArtifactError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.git_history import diff_of, past_commits
 from pytest_ssr.patch import FileEntry
@@ -98,8 +98,7 @@ class SingleReplyInjector:
 
     def __post_init__(self) -> None:
         """Raise SettingsError for an unknown strategy."""
-        if self.strategy not in STRATEGIES:
-            raise SettingsError(f"{self.strategy!r} is not a strategy; choose from {', '.join(STRATEGIES)}")
+        require_strategy(self.strategy, STRATEGIES)
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.source.equivalence_signs import sign_of
+from pytest_ssr.source.equivalence_signs import common_sign
 from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -107,7 +107,7 @@ class Campaign:
         drawn = filterfalse(self._is_skipped, drawn)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
-        self._source = spread(held_back(drawn, self._is_probably_equivalent), self._cost)
+        self._source = spread(held_back(map(self._with_sign, drawn), lambda c: bool(c.sign)), self._cost)
 
     @property
     def set_aside(self) -> frozenset[str]:
@@ -156,11 +156,12 @@ class Campaign:
             for path, data in candidate.changes.items()
         )
 
-    def _is_probably_equivalent(self, candidate: Candidate) -> bool:
-        return all(
-            path in self.snapshot.files and sign_of(path, self.snapshot.read(path), data) is not None
-            for path, data in candidate.changes.items()
-        )
+    def _with_sign(self, candidate: Candidate) -> Candidate:
+        def before(path: str) -> bytes:
+            return self.snapshot.read(path) if path in self.snapshot.files else b""
+
+        sign = common_sign((path, before(path), data) for path, data in candidate.changes.items())
+        return replace(candidate, sign=str(sign or ""))
 
     def _cost(self, candidate: Candidate) -> int:
         """Return how long a candidate takes to try, compared with one that acts in a function and few tests reach."""

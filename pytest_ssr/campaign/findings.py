@@ -91,6 +91,8 @@ class Findings:
     """The changes that no test noticed, those that matter most first."""
     scored: frozenset[int]
     """The indices of the results that count in a score."""
+    signs: Mapping[int, EquivalenceSign] = field(default_factory=dict)
+    """Why survivors are probably equivalent, by the index of their results."""
     suggestions: Mapping[int, SuggestedTest] = field(default_factory=dict)
     """The tests that notice survivors, by the index of their results."""
 
@@ -114,17 +116,14 @@ class Findings:
 
         scored = frozenset(result.index for result in results if is_scored(result, read))
         tests = {suggested.index: suggested for suggested in suggestions if suggested.test}
-        return cls(campaign, results, bugs, tree, ranked(results, read), scored, tests)
+        survivors = ranked(results, read)
+        signs = {s.result.index: s.equivalence for s in survivors if s.equivalence is not None}
+        return cls(campaign, results, bugs, tree, survivors, scored, signs, tests)
 
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""
         scored = [result for result in results if result.index in self.scored]
         return Score(count_noticed(scored), len(scored), is_complete=False)
-
-    @property
-    def signs(self) -> dict[int, EquivalenceSign]:
-        """Why survivors are probably equivalent, by the index of their results."""
-        return {s.result.index: s.equivalence for s in self.survivors if s.equivalence is not None}
 
     def source(self, path: str) -> str | None:
         """Return a file of the project as text; None if it is not there."""
