@@ -71,15 +71,16 @@ def inject(settings: InjectSettings) -> int:
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
         results = _run_candidates(settings, campaign, extensions, terminal)
+    goal = goal_of(settings)
+    # After an interrupt of the search for tests, nothing more can be drawn.
+    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
     suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
     if is_github(os.environ):
         append_job_summary(findings, os.environ)
-    goal = goal_of(settings)
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
-    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
     done = score.gate(settings.fail_under) is GateCode.PASSED if settings.fail_under is not None else reached
     if settings.json:
         content = results_json(
@@ -90,13 +91,15 @@ def inject(settings: InjectSettings) -> int:
             fail_under=settings.fail_under,
             seconds=terminal.elapsed_s,
             time_is_up=out_of_time,
-            suggestions=suggestions,
+            suggestions=suggestions.tests,
         )
         print(json.dumps(content, indent=1))
+        if suggestions.is_interrupted:
+            raise KeyboardInterrupt
         return ExitCode.DONE if done else ExitCode.NO
     for kind, line in summary_lines(campaign, results, SummaryStyle(settings.diffs, "--diffs")):
         terminal.echo(line, kind)
-    for kind, line in suggestion_lines(suggestions):
+    for kind, line in suggestion_lines(suggestions.tests):
         terminal.echo(line, kind)
     terminal.echo(score.line, "heading")
     if settings.fail_under is not None:
@@ -111,6 +114,8 @@ def inject(settings: InjectSettings) -> int:
     if _annotates(settings):
         for line in annotation_lines(findings):
             terminal.echo(line)
+    if suggestions.is_interrupted:
+        raise KeyboardInterrupt
     return ExitCode.DONE if done else ExitCode.NO
 
 
