@@ -57,11 +57,12 @@ def answering(**answers: Any) -> Extensions:
     return Extensions(call)
 
 
-def test_only_plugins_that_depend_on_this_package_are_loaded(installed: Path) -> None:
+def test_only_plugins_that_depend_on_this_package_are_loaded(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = installed / "project"
     project.mkdir()
     (project / "conftest.py").write_text("raise SystemExit('not to be run')\n")
     (project / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    monkeypatch.chdir(project)
     extensions = load_extensions(project)
     assert extensions.injectors() == {"using": project}
     assert [name for name, _ in extensions.checks()] == ["a", "z"]
