@@ -57,19 +57,9 @@ def inject(settings: InjectSettings) -> int:
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
     with until(deadline):
-        try:
-            campaign = _open_campaign(settings, extensions, terminal)
-        except TimeBudgetError:
-            assert budget_s is not None
-            if settings.json:
-                print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
-            terminal.echo(ended_while_measuring(budget_s), "bad")
-            return ExitCode.NO
-        except NothingToDoError as error:
-            if settings.json:
-                print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
-            terminal.echo(f"ssr: {error}")
-            return ExitCode.DONE
+        campaign = _opened(settings, extensions, terminal, budget_s)
+        if isinstance(campaign, ExitCode):
+            return campaign
         results = _run_candidates(settings, campaign, extensions, terminal)
     goal = goal_of(settings)
     # After an interrupt of the search for tests, nothing more can be drawn.
@@ -117,6 +107,25 @@ def inject(settings: InjectSettings) -> int:
     if suggestions.is_interrupted:
         raise KeyboardInterrupt
     return ExitCode.DONE if done else ExitCode.NO
+
+
+def _opened(
+    settings: InjectSettings, extensions: Extensions, terminal: Terminal, budget_s: float | None
+) -> Campaign | ExitCode:
+    """Return the campaign, or the exit code if the time ended before it began or there is nothing to do."""
+    try:
+        return _open_campaign(settings, extensions, terminal)
+    except TimeBudgetError:
+        assert budget_s is not None
+        if settings.json:
+            print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
+        terminal.echo(ended_while_measuring(budget_s), "bad")
+        return ExitCode.NO
+    except NothingToDoError as error:
+        if settings.json:
+            print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
+        terminal.echo(f"ssr: {error}")
+        return ExitCode.DONE
 
 
 def goal_of(settings: InjectSettings) -> Goal:
