@@ -239,3 +239,6 @@ class PluginSettings:
         key="execution.max-broken-fraction",
     )
     per_hunk: bool = switch("inverse mutation reverts one hunk at a time instead of one file")
+    by_script: bool = switch(
+        "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
+    )

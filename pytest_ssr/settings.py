@@ -45,7 +45,7 @@ class RuleSettings:
     """Largest share of the weakened tests that may fail."""
     script_limit_s: float = PluginSettings.script_limit
     """Largest number of seconds of the script on the original; 0 for no limit besides `time_limit_s`."""
-    by_script: bool = False
+    by_script: bool = PluginSettings.by_script
     """Whether an artifact's own script and parser alone say which tests pass."""
     time_limit_s: float = PluginSettings.time_limit
     """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""

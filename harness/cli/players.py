@@ -11,17 +11,18 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
 from harness.agents.prompts import DEFAULT, Prompts
 from harness.models.budget import Budget
-from harness.models.factory import is_model, is_started_late
+from harness.models.factory import PLUGIN, is_model, is_started_late
 from harness.records.messages import Sampling
-from harness.rollouts.player_factory import PlayerFactory, read_bundles, writes_code
+from harness.rollouts.player_factory import PlayerFactory, injector_writes_code, read_bundles
 from harness.settings.sections import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
 from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.storage.store import Store
 
-_OWN_SERVERS = ("vllm:", "scripted:")
+_OWN_SERVERS = (PLUGIN, "vllm:", "scripted:")
 INJECTOR_OPTIONS = ("strategy", "rejections")
 """Options of models as injectors, which other injectors do not support."""
 _AGENT_OPTIONS = (
@@ -34,11 +35,13 @@ _MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache")
 _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
 
 
-def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, *, injector: str = "") -> PlayerFactory:
+def open_players(
+    settings: PlayerSettings, typed: Collection[str], store: Path, extensions: Extensions, *, injector: str = ""
+) -> PlayerFactory:
     """Return the factory of solvers and models; raises SettingsError for options without an effect.
 
-    typed: the options that a flag or a variable has set. store: contains environments that are built. injector: its
-    name, for a command that has one.
+    typed: the options that a flag or a variable has set. store: contains environments that are built. extensions:
+    have the solvers and models of plugins. injector: its name, for a command that has one.
     """
     _require_effect(settings, typed, injector)
     model, budget = settings.model, settings.budget
@@ -56,6 +59,7 @@ def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, 
         store=Store(store) if is_mini(settings.solver.name) else None,
         timeout_s=model.timeout,
         ready_s=model.vllm_ready,
+        extensions=extensions,
     )
 
 
@@ -107,7 +111,7 @@ def _require_effect(settings: PlayerSettings, typed: Collection[str], injector: 
         ),
         (
             ("model-timeout",),
-            not all(n.startswith("scripted:") for n in names),
+            not all(n.startswith((PLUGIN, "scripted:")) for n in names),
             "is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL",
         ),
         (
@@ -116,7 +120,11 @@ def _require_effect(settings: PlayerSettings, typed: Collection[str], injector: 
             "is for a model whose server is started here: vllm:PATH",
         ),
         (("context",), bool(names), "is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE"),
-        (("fixed-mixture",), not (injector and writes_code(injector)), f"is for operators, not for {injector}"),
+        (
+            ("fixed-mixture",),
+            not (injector and injector_writes_code(injector)),
+            f"is for operators, not for {injector}",
+        ),
         (INJECTOR_OPTIONS, is_model(injector), f"is for a model that injects, not for {injector}"),
         (
             ("submit", "submissions"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.cli.executors import is_remote
 from harness.cli.instances import chosen_instances, require_own_images
 from harness.datasets.environments import Environments
 from harness.datasets.instance import Instance, InstanceError
@@ -20,6 +21,8 @@ from harness.settings.sections import ExecutionSettings, InstanceSettings, Selec
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.test_runners import PYTEST, ProgramRunner, TestRunner
+from pytest_ssr.extensions import Extensions
+from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.storage.store import Store
@@ -47,6 +50,19 @@ def require_sources(
     for source in sources:
         if source not in datasets:
             require_directory(source)
+
+
+def extensions_of_sources(sources: Sequence[Path], *, conftest: bool, ray: str) -> Extensions:
+    """Return what plugins add to a command on these projects; raises SettingsError as `load_extensions` does.
+
+    Also raises it if `--conftest` is given for several projects, a dataset or a cluster.
+    """
+    if conftest and (len(sources) != 1 or is_dataset(sources[0])):
+        raise SettingsError("--conftest is for one project's directory", option="conftest")
+    if conftest and is_remote(ray):
+        raise SettingsError("--conftest has no effect on other machines; omit --ray", option="conftest")
+    folder = sources[0] if len(sources) == 1 and not is_dataset(sources[0]) else Path()
+    return load_extensions(folder, conftest=conftest)
 
 
 def projects_of(

@@ -14,6 +14,7 @@ from harness.rollouts.player_factory import PlayerFactory
 from harness.settings.commands import PlaySettings
 from harness.settings.sections import PlayerSettings
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.installed_plugins import load_extensions
 
 _WITH_FILES = ("artifacts:", "replay:")
 
@@ -50,7 +51,8 @@ class PlayersRecipe:
         shared = replace(self.players, budget=share_of(self.players.budget, node.workers))
         return node.once(
             ("players", repr(self)),
-            lambda: open_players(shared, self.typed, node.store.root, injector=self.injector),
+            # Plugins that are installed on this machine.
+            lambda: open_players(shared, self.typed, node.store.root, load_extensions(), injector=self.injector),
         )
 
 

@@ -13,7 +13,7 @@ from pytest_ssr.errors import StoreError, os_error_advice
 from pytest_ssr.project.snapshot import is_complete
 from pytest_ssr.storage.locks import is_locked
 from pytest_ssr.storage.shared import DURABLE
-from pytest_ssr.storage.shared_trees import TREES, SharedTrees, path_of, trees_of_artifacts
+from pytest_ssr.storage.shared_trees import TREES, SharedTrees, path_of, trees_of_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Migration:
     unfinished: int
     """Files of rollouts that a run is writing; a later migration takes them over."""
     trees: int
-    """Trees of artifacts."""
+    """Trees of artifacts and campaigns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def migrate(
 
 
 def _share_trees(root: Path, records: DatabaseRecords | None, known: Mapping[str, str], *, dry_run: bool) -> int:
-    """Share the trees of the artifacts, unless a database has them; return how many."""
+    """Share the trees of artifacts and campaigns, unless a database has them; return how many."""
     unshared = _unshared_trees(root, known)
     if not dry_run:
         trees = SharedTrees(root / TREES, records)
@@ -108,8 +108,8 @@ def _share_trees(root: Path, records: DatabaseRecords | None, known: Mapping[str
 
 
 def _unshared_trees(root: Path, known: Mapping[str, str]) -> list[str]:
-    """Return the trees of artifacts that a database does not have and this machine has."""
-    unshared = (name for name in trees_of_artifacts(root) if path_of(name) not in known)
+    """Return the trees of results that a database does not have and this machine has."""
+    unshared = (name for name in trees_of_results(root) if path_of(name) not in known)
     return [name for name in unshared if is_complete(root / TREES / name)]
 
 

@@ -12,7 +12,7 @@ from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, Stor
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage.shared import DURABLE, SharedRecords
-from pytest_ssr.storage.shared_trees import trees_of_artifacts
+from pytest_ssr.storage.shared_trees import trees_of_results
 from pytest_ssr.storage.store import STORE_VERSION, Store
 
 _PRIVATE_MODE = 0o600
@@ -75,7 +75,7 @@ def require_packages() -> None:
 
 
 def fetch_all(root: Path) -> None:
-    """Copy the results that only the database of a store has into its folder, and the trees of its artifacts.
+    """Copy the results that only the database of a store has into its folder, and the trees of those.
 
     A store without a database stays as it is.
 
@@ -85,7 +85,7 @@ def fetch_all(root: Path) -> None:
         store = Store(root)
         for kind in sorted(DURABLE):
             store.fetch(kind)
-        for tree_hash in trees_of_artifacts(root):
+        for tree_hash in trees_of_results(root):
             store.shared_trees.fetch(tree_hash)
 
 

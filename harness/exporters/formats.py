@@ -10,9 +10,15 @@ from harness.exporters.protocol import Format
 from harness.exporters.rl import GRPO, ROLLOUTS, SLIME_SAMPLES
 from harness.exporters.sft import BC, SFT, SFT_TOKENS
 from harness.exporters.tasks import ARTIFACTS, SWE_BENCH, SWE_RL, SWE_SMITH
+from pytest_ssr.extensions import Extensions
 
 _ALL = (
     *(ROLLOUTS, SFT, SFT_TOKENS, BC, DPO, KTO, GRPO, SLIME_PROMPTS, SLIME_SAMPLES),
     *(SWE_RL, SWE_BENCH, SWE_SMITH, ARTIFACTS),
 )
 FORMATS: Mapping[str, Format] = {f.name: f for f in _ALL}
+
+
+def formats_of(extensions: Extensions) -> Mapping[str, Format]:
+    """Return our formats and those of plugins, which cannot replace ours."""
+    return {**{form.name: form for form in extensions.exporters()}, **FORMATS}

@@ -14,6 +14,7 @@ from harness.records.trajectory import ExitReason, Journal, Trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.artifact_builder import artifact_info
+from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.errors import ModelError, StoreError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
@@ -47,17 +48,31 @@ class ArtifactInjector(Protocol):
     def require(self, snapshot: Snapshot) -> None:
         """Raise ProjectError or SettingsError if no attempt at the project is possible."""
 
-    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
-        """Make one attempt; a bad artifact is a verdict or a reason, never an exception."""
+    def inject(
+        self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
+    ) -> Injected:
+        """Make one attempt; a bad artifact is a verdict or a reason, never an exception.
+
+        extra_checks: those that plugins add to the validation.
+        """
 
 
 class ModelCampaign:
     """Attempts of one model at one tree; reproducible for a seed if the model's server is deterministic."""
 
-    def __init__(self, runner: Runner, store: Store, injector: ArtifactInjector, *, seed: int) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        store: Store,
+        injector: ArtifactInjector,
+        *,
+        seed: int,
+        extra_checks: Sequence[NamedCheck] = (),
+    ) -> None:
         """Raises ProjectError or SettingsError if no attempt is possible."""
         injector.require(runner.snapshot)
         self.runner, self.store, self.injector, self.seed = runner, store, injector, seed
+        self.extra_checks = tuple(extra_checks)
         self._spent: dict[int, RunUsage] = {}
         self._ending = threading.Event()
         self.key = key_of(
@@ -69,6 +84,7 @@ class ModelCampaign:
             injector.key,
             injector.history(runner.snapshot),
             seed,
+            *filter(None, [names_of(self.extra_checks)]),
         )
 
     @property
@@ -133,7 +149,9 @@ class ModelCampaign:
         )
         journal = Journal(trajectory, path)
         try:
-            return self.injector.inject(self.runner.scoped(), seed=self.seed + index, journal=journal)
+            return self.injector.inject(
+                self.runner.scoped(), seed=self.seed + index, journal=journal, extra_checks=self.extra_checks
+            )
         except BaseException as error:
             journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
             raise
@@ -169,7 +187,7 @@ class ModelCampaign:
                 rollout=done.trajectory.rollout_id,
                 parent=done.parent,
             )
-            Verdicts(self.store, self.runner).put(verdict)
+            Verdicts(self.store, self.runner, extra_checks=names_of(self.extra_checks)).put(verdict)
             self.store.put_artifact(verdict.artifact_id, complete)
         record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)

@@ -10,6 +10,7 @@ from harness.executors.node import Node
 from harness.executors.protocol import Cluster, VersionsDifferError
 from harness.executors.runner_recipe import RunnerRecipe
 from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.checks import NamedCheck
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.injectors.revision_filter import ProjectDiff
 from pytest_ssr.records.candidate_result import CandidateResult
@@ -54,6 +55,7 @@ class CampaignWork:
             campaign.diff,
             baseline_files(campaign.runner, campaign.store, campaign.tests),
             campaign.key,
+            campaign.extra_checks,
         )
 
     def is_fault(self, result: CandidateResult | None) -> bool:
@@ -76,6 +78,7 @@ class CampaignRecipe:
     diff: ProjectDiff | None
     baseline: Mapping[str, bytes]
     key: str
+    extra_checks: Sequence[NamedCheck]
 
     def __call__(self, node: Node) -> OpenCampaign:
         """Return the campaign; raises VersionsDifferError if its candidates would be others than those of the run."""
@@ -88,6 +91,7 @@ class CampaignRecipe:
             sources=self.sources,
             tests=self.tests,
             diff=self.diff,
+            extra_checks=self.extra_checks,
             helpers=max(1, (os.cpu_count() or 1) // node.slots),
         )
         if campaign.key != self.key:

@@ -11,7 +11,8 @@ from harness.agents.loop import record_end
 from harness.injectors.artifact_codec import encode_artifact
 from harness.injectors.model import Injected
 from harness.records.trajectory import ExitReason, Journal
-from pytest_ssr.checks.validator import Validation
+from pytest_ssr.checks import NamedCheck
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.snapshot import Snapshot
@@ -63,7 +64,9 @@ class ExternalInjector:
             raise ProjectError(f"none of the {len(self.directories)} artifacts in {self.path} fits {snapshot.origin}")
         return replace(self, directories=applicable[number * count : (number + 1) * count])
 
-    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
+    def inject(
+        self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
+    ) -> Injected:
         """Submit the artifact with the attempt's number, and validate it."""
         directory = self.directories[journal.trajectory.attempt]
         with record_end(journal):
@@ -75,7 +78,7 @@ class ExternalInjector:
             strategy, operator = _labels(artifact)
             journal.trajectory.provenance = {**journal.trajectory.provenance, "strategy": strategy}
             done = journal.end(ExitReason.SUBMITTED, str(directory), encode_artifact(artifact))
-        verdict = Validation(artifact, runner.scoped()).verdict()
+        verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
         return Injected(artifact, verdict, strategy, done, verdict.reason, operator)
 
 

@@ -23,7 +23,8 @@ from harness.injectors.project_history import History, history_of, write_history
 from harness.models.protocol import Model, hash_path, identity_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal, Trajectory
-from pytest_ssr.checks.validator import Validation
+from pytest_ssr.checks import NamedCheck
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.snapshot import Snapshot
@@ -95,8 +96,7 @@ class ModelInjector:
         """Raise SettingsError for an unknown strategy or a negative number of rejections."""
         if self.rejections < 0:
             raise SettingsError(f"--rejections must be at least 0, not {self.rejections}")
-        if self.strategy not in STRATEGIES:
-            raise SettingsError(f"{self.strategy!r} is not a strategy; choose from {', '.join(STRATEGIES)}")
+        require_strategy(self.strategy, STRATEGIES)
 
     @property
     def name(self) -> str:
@@ -115,7 +115,9 @@ class ModelInjector:
         history = self._history(snapshot) if "history" in self.strategy else None
         return history.commit if history is not None else ""
 
-    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
+    def inject(
+        self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
+    ) -> Injected:
         """Run one attempt in a new sandbox; a mistake of the model is a verdict or a reason, never an exception.
 
         Raises ProjectError if the project has no history that the strategy can use, SettingsError if the settings
@@ -124,7 +126,7 @@ class ModelInjector:
         with record_end(journal):
             strategy = Random(seed).choice(self.strategies(runner.snapshot))
         journal.trajectory.provenance = {**journal.trajectory.provenance, "strategy": strategy}
-        session = InjectionSession(runner, self.rejections)
+        session = InjectionSession(runner, self.rejections, extra_checks)
         tools = injector_tools(session.collect, self.bundles)
         agent = Agent(self.model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
         done = run_attempt(
@@ -177,9 +179,9 @@ def injection_prompt(runner: Runner, workspace: Workspace, strategy: str, prompt
 class InjectionSession:
     """The submissions of one attempt."""
 
-    def __init__(self, runner: Runner, rejections: int) -> None:
-        """rejections: how many times a rejected bug may be fixed."""
-        self._runner = runner
+    def __init__(self, runner: Runner, rejections: int, extra_checks: Sequence[NamedCheck] = ()) -> None:
+        """rejections: how many times a rejected bug may be fixed. extra_checks: as for a Validation."""
+        self._runner, self._extra_checks = runner, extra_checks
         self._remaining = rejections
         self._reason: CheckReason | None = None
         self.artifact: BugArtifact | None = None
@@ -190,7 +192,7 @@ class InjectionSession:
         self.artifact = self.verdict = None
         try:
             self.artifact = self._read(workspace)
-            self.verdict = Validation(self.artifact, self._runner.scoped()).verdict()
+            self.verdict = validate(self.artifact, self._runner.scoped(), extra_checks=self._extra_checks)
             self._reason, text = self.verdict.reason, self.verdict.explanation
         except ArtifactError as error:
             text = str(error)
@@ -233,6 +235,12 @@ class InjectionSession:
 def nothing_submitted(done: Trajectory) -> CheckReason:
     """Return the reason for an attempt that ended without an artifact."""
     return CheckReason.of(CheckCode.NOTHING_SUBMITTED, exit_reason=str(done.exit_reason), cause=done.detail)
+
+
+def require_strategy(strategy: str, known: Sequence[str]) -> None:
+    """Raise SettingsError for a strategy that an injector does not know."""
+    if strategy not in known:
+        raise SettingsError(f"{strategy!r} is not a strategy; choose from {', '.join(known)}")
 
 
 def usable_strategies(strategy: str, snapshot: Snapshot, history: History | None) -> list[str]:

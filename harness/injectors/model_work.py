@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster, VersionsDifferError
 from harness.executors.runner_recipe import RunnerRecipe
 from harness.injectors.campaign import ArtifactInjector, ModelCampaign
+from pytest_ssr.checks import NamedCheck
 from pytest_ssr.records.candidate_result import CandidateResult
 
 InjectorRecipe = Callable[[Node], ArtifactInjector]
@@ -50,7 +51,13 @@ class ModelWork:
         """Return how other machines run the attempts."""
         campaign = self.campaign
         runner = RunnerRecipe.of(campaign.runner, cluster)
-        return ModelRecipe(runner, self.injector or FixedInjector(campaign.injector), campaign.seed, campaign.key)
+        return ModelRecipe(
+            runner,
+            self.injector or FixedInjector(campaign.injector),
+            campaign.seed,
+            campaign.key,
+            campaign.extra_checks,
+        )
 
     def close(self) -> None:
         """Leave the campaign to those who opened it."""
@@ -75,10 +82,13 @@ class ModelRecipe:
     injector: InjectorRecipe
     seed: int
     key: str
+    extra_checks: Sequence[NamedCheck]
 
     def __call__(self, node: Node) -> ModelWork:
         """Return the attempts; raises VersionsDifferError if they would be others than those of the run."""
-        campaign = ModelCampaign(self.runner.open(node), node.store, self.injector(node), seed=self.seed)
+        campaign = ModelCampaign(
+            self.runner.open(node), node.store, self.injector(node), seed=self.seed, extra_checks=self.extra_checks
+        )
         if campaign.key != self.key:
             raise VersionsDifferError(
                 "the attempts would be others on this machine: the model or the project's git history differ from "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.agents.loop import record_end
@@ -9,7 +10,8 @@ from harness.agents.replay import Recordings, repeat
 from harness.injectors.artifact_codec import decode_artifact
 from harness.injectors.model import Injected, nothing_submitted
 from harness.records.trajectory import ExitReason, Journal, read_trajectory
-from pytest_ssr.checks.validator import Validation
+from pytest_ssr.checks import NamedCheck
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError, ModelError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.snapshot import Snapshot
@@ -29,7 +31,9 @@ class ReplayInjector(Recordings):
     def require(self, snapshot: Snapshot) -> None:
         """Do nothing: an attempt has no preconditions."""
 
-    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
+    def inject(
+        self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
+    ) -> Injected:
         """Replay the attempt with the same number at the same tree, and validate its bug again.
 
         A missing recording, or one that cannot be reproduced, is an aborted attempt. Raises SettingsError if several
@@ -54,5 +58,5 @@ class ReplayInjector(Recordings):
             error = str(done.result.get("rejected") or "")
             reason = CheckReason.of(CheckCode.UNREADABLE, error=error) if error else nothing_submitted(done)
             return Injected(None, None, strategy, done, reason)
-        verdict = Validation(artifact, runner.scoped()).verdict()
+        verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
         return Injected(artifact, verdict, strategy, done, verdict.reason, done.model)

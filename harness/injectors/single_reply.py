@@ -18,15 +18,16 @@ from harness.agents.attempt import require_room
 from harness.agents.loop import record_end
 from harness.agents.prompts import DEFAULT, Prompts
 from harness.injectors.artifact_codec import encode_artifact
-from harness.injectors.model import Injected
+from harness.injectors.model import Injected, nothing_submitted, require_strategy
 from harness.injectors.project_history import history_of
 from harness.models.protocol import Model, identity_of
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Sampling
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
 from pytest_ssr.campaign.artifact_builder import make_artifact
+from pytest_ssr.checks import NamedCheck
 from pytest_ssr.checks.context import suite_fault
-from pytest_ssr.checks.validator import Validation
-from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
+from pytest_ssr.checks.validator import validate
+from pytest_ssr.errors import ArtifactError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.git_history import diff_of, past_commits
 from pytest_ssr.patch import FileEntry
@@ -36,6 +37,7 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
 
@@ -96,8 +98,7 @@ class SingleReplyInjector:
 
     def __post_init__(self) -> None:
         """Raise SettingsError for an unknown strategy."""
-        if self.strategy not in STRATEGIES:
-            raise SettingsError(f"{self.strategy!r} is not a strategy; choose from {', '.join(STRATEGIES)}")
+        require_strategy(self.strategy, STRATEGIES)
 
     @property
     def name(self) -> str:
@@ -161,7 +162,9 @@ class SingleReplyInjector:
                 return Request(self.prompts.fill("pr_mirror", change=diff, files=files), "", files=commit.paths)
         return None
 
-    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
+    def inject(
+        self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
+    ) -> Injected:
         """Query the model once; find, weaken and validate the tests of the change in its reply."""
         journal.describe(tools=[], sampling=asdict(self.sampling), strategy=self.strategy)
         with record_end(journal):
@@ -170,7 +173,7 @@ class SingleReplyInjector:
             assert request is not None
             reply = self._reply(request, seed, journal)
         if journal.ended:
-            return self._injected(journal.trajectory, None)
+            return self._nothing(journal.trajectory)
         try:
             changes = request.changes(reply, runner.snapshot)
             state = _changed(runner, changes)
@@ -181,11 +184,12 @@ class SingleReplyInjector:
         with record_end(journal):
             artifact, reason = self._artifact(runner, state)
         if journal.ended:
-            return self._injected(journal.trajectory, None)
+            return self._nothing(journal.trajectory)
         if artifact is None:
             return self._rejected(journal, reason)
         done = journal.end(ExitReason.SUBMITTED, "", encode_artifact(artifact))
-        return self._injected(done, artifact, runner)
+        verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
+        return Injected(artifact, verdict, self.strategy, done, verdict.reason)
 
     def _reply(self, request: Request, seed: int, journal: Journal) -> str:
         messages = [Message(SYSTEM, self.prompts.fill("single_system")), Message(USER, request.prompt)]
@@ -218,12 +222,8 @@ class SingleReplyInjector:
         done = journal.end(ExitReason.SUBMITTED, reason.text, {"rejected": reason.text})
         return Injected(None, None, self.strategy, done, reason)
 
-    def _injected(self, done: Trajectory, artifact: BugArtifact | None, runner: Runner | None = None) -> Injected:
-        if artifact is None or runner is None:
-            reason = CheckReason.of(CheckCode.NOTHING_SUBMITTED, exit_reason=str(done.exit_reason), cause=done.detail)
-            return Injected(None, None, self.strategy, done, reason)
-        verdict = Validation(artifact, runner.scoped()).verdict()
-        return Injected(artifact, verdict, self.strategy, done, verdict.reason)
+    def _nothing(self, done: Trajectory) -> Injected:
+        return Injected(None, None, self.strategy, done, nothing_submitted(done))
 
 
 def _changed(runner: Runner, changes: Mapping[str, bytes]) -> CodebaseState:
@@ -240,7 +240,10 @@ def _changed(runner: Runner, changes: Mapping[str, bytes]) -> CodebaseState:
 
 
 def _functions(snapshot: Snapshot, path: str, *, bodies_only: bool) -> Iterator[_Function]:
-    """Yield the functions of a file that have something to change; bodies_only: on lines of their own."""
+    """Yield the functions of a file that have something to change; bodies_only: on lines of their own.
+
+    Those that `# ssr: skip` excludes are left out.
+    """
     data = snapshot.read(path)
     tree = parse_module(data)
     if tree is None:
@@ -249,8 +252,11 @@ def _functions(snapshot: Snapshot, path: str, *, bodies_only: bool) -> Iterator[
         data.decode()
     except UnicodeDecodeError:
         return
+    skipped = skipped_lines(path, data)
     for node in ast.walk(tree):
         if isinstance(node, _Function) and len(_body_of(node)) >= _LEAST_STATEMENTS:
+            if skipped.overlaps((node.lineno - 1, node.end_lineno or node.lineno)):
+                continue
             if not bodies_only or _body_of(node)[0].lineno > node.lineno:
                 yield node
 

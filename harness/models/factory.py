@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from harness.models.urls import masked
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.storage.store import Store
 
-SCHEMES = ("scripted", "vllm")
+PLUGIN = "plugin:"
+"""The beginning of the name of a model that a plugin adds."""
+SCHEMES = ("plugin", "scripted", "vllm")
 _NOT_MODELS = ("replay", "search")
 """Schemes of players that are not models; what follows may be a path."""
 
@@ -42,12 +44,14 @@ def open_model(
     timeout_s: float = TIMEOUT_S,
     ready_s: float = READY_S,
     vllm_arguments: Sequence[str] = (),
+    offered: Mapping[str, Callable[[], Model]] | None = None,
 ) -> Model:
     """Return a model that retries, keeps to a budget, and caches replies if `cache` is given.
 
     url: a custom server for litellm's names. context_tokens: size of the context window; 0 for the value of the server,
     litellm or the script. timeout_s: seconds until a reply must be complete. ready_s, vllm_arguments: seconds until a
-    server that is started here must be ready, and additional arguments for it.
+    server that is started here must be ready, and additional arguments for it. offered: open the models of plugins, by
+    the name after `plugin:`.
     Raises SettingsError for an unknown name, MissingExtraError if a package is not installed.
     """
     scheme, _, rest = name.partition(":")
@@ -57,7 +61,9 @@ def open_model(
         from harness.models.scripted import ScriptedModel
 
         return BudgetedModel(ScriptedModel.from_file(Path(rest), context_tokens=context_tokens), budget or Budget())
-    if scheme == "vllm" and rest:
+    if scheme == "plugin" and rest:
+        model = _open_offered(rest, offered or {})
+    elif scheme == "vllm" and rest:
         _require("httpx", "vllm")
         if rest.startswith(("http://", "https://")):
             model_class = importlib.import_module("harness.models.http").HttpModel
@@ -78,10 +84,17 @@ def open_model(
     else:
         raise SettingsError(
             f"{name!r} is not a model; use PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), vllm:PATH, "
-            "vllm:URL or scripted:FILE"
+            "vllm:URL, plugin:NAME or scripted:FILE"
         )
     model = BudgetedModel(RetryingModel(model), budget or Budget())
     return CachingModel(model, cache) if cache is not None else model
+
+
+def _open_offered(name: str, offered: Mapping[str, Callable[[], Model]]) -> Model:
+    if name not in offered:
+        choices = ", ".join(sorted(offered)) or "none are installed"
+        raise SettingsError(f"there is no model {PLUGIN}{name} among those of plugins: {choices}")
+    return offered[name]()
 
 
 def _require(package: str, extra: str) -> None:

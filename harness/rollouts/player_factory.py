@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from harness.injectors.replay import ReplayInjector
 from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
-from harness.models.factory import is_model, is_started_late, open_model
+from harness.models.factory import PLUGIN, is_model, is_started_late, open_model
 from harness.models.middleware import CancellableModel
 from harness.models.protocol import Model
 from harness.models.timeouts import READY_S, TIMEOUT_S
@@ -38,6 +38,7 @@ from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
 from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.storage.store import Store
 
 _SHIPPED_FOLDER = Path(tools.__file__).parent / "shipped"
@@ -82,6 +83,8 @@ class PlayerFactory:
     """The interpreter of mini-swe-agent's own environment."""
     store: Store | None = None
     """Stores environments that were built."""
+    extensions: Extensions = field(default_factory=Extensions)
+    """Have the solvers and models of plugins."""
     _models: dict[str, Model] = field(default_factory=dict)
 
     def model(self, name: str) -> Model:
@@ -98,6 +101,7 @@ class PlayerFactory:
                 timeout_s=self.timeout_s,
                 ready_s=self.ready_s,
                 vllm_arguments=self.vllm_arguments,
+                offered=self.extensions.models() if name.startswith(PLUGIN) else None,
             )
             self._models[name] = CancellableModel(model)
         return self._models[name]
@@ -110,7 +114,8 @@ class PlayerFactory:
         wall_s: float | None = None,
         submission: SubmissionSettings = SubmissionSettings(),
     ) -> Solver:
-        """Return a solver: `search`, `search:policy=PATH`, `replay:PATH`, `mini-swe-agent:MODEL`, or a model.
+        """Return a solver: `search`, `search:policy=PATH`, `replay:PATH`, `mini-swe-agent:MODEL`, a model, or one of a
+        plugin.
 
         tries: candidates for one attempt of `search`; 0 for its default. wall_s: seconds for one attempt of `search`;
         None for its default. submission: how a model submits. Raises SettingsError for an unknown solver.
@@ -129,10 +134,7 @@ class PlayerFactory:
         if is_mini(name):
             return self._mini(name.removeprefix(MINI))
         if not is_model(name):
-            raise SettingsError(
-                f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, mini-swe-agent:MODEL, "
-                "or a model: PROVIDER/MODEL, vllm:PATH"
-            )
+            return self._offered(name)
         return ModelSolver(
             self._with_room(name),
             self.limits,
@@ -144,9 +146,20 @@ class PlayerFactory:
             self.prompts,
         )
 
+    def _offered(self, name: str) -> Solver:
+        """Return a solver of a plugin; raises SettingsError if there is none of that name."""
+        offered: Mapping[str, Solver] = self.extensions.solvers()
+        if name not in offered:
+            others = "".join(f", {other}" for other in sorted(offered))
+            raise SettingsError(
+                f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, "
+                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, plugin:NAME"
+            )
+        return offered[name]
+
     def _mini(self, model: str) -> MiniSolver:
         """Return mini-swe-agent with a model; raises SettingsError or MissingExtraError if it cannot run here."""
-        if "/" not in model or not is_model(model) or model.startswith(("vllm:", "scripted:")):
+        if "/" not in model or not is_model(model) or model.startswith(("plugin:", "vllm:", "scripted:")):
             raise SettingsError(
                 f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with --url"
             )
@@ -236,10 +249,13 @@ def _folder_of(bundle: Path) -> Path:
     return bundle
 
 
-def writes_code(name: str) -> bool:
-    """Return whether a player's code or commands come from a model or from others, live or recorded."""
-    if is_search(name) and name != SEARCH:
-        return has_generator(_policy_path(name))
+def solver_writes_code(name: str) -> bool:
+    """Return whether a solver's code or commands may come from a model or from others, live or recorded."""
+    return not is_search(name) or (name != SEARCH and has_generator(_policy_path(name)))
+
+
+def injector_writes_code(name: str) -> bool:
+    """Return whether an injector is not one of operators: a model, a recording of one, or artifacts of others."""
     return is_model(name) or name.startswith(("replay:", PREFIX))
 
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from harness.agents.limits import RolloutLimits
 from harness.models.budget import Budget
 from harness.models.factory import is_model
-from harness.rollouts.player_factory import PlayerFactory, writes_code
+from harness.rollouts.player_factory import PlayerFactory, solver_writes_code
 from harness.rollouts.runner import RolloutRunner, validated_verdict
 from pytest_ssr.campaign.factory import runner_source
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.rate_interval import interval
 from pytest_ssr.storage.baseline_store import project_baseline
@@ -47,20 +48,22 @@ class PytestBackend:
         runner_arguments: Mapping[str, Any],
         limits: Mapping[str, float],
         workers: int,
+        extensions: Extensions,
     ) -> None:
         """Open the solver and the runner; raises SsrError if that fails.
 
         runner_arguments: keyword arguments of `open_runner`. limits: of the model, by the names of the options of
-        `ssr solve`. workers: the number of processes; each one gets an equal share of the budgets.
+        `ssr solve`. workers: the number of processes; each one gets an equal share of the budgets. extensions: have
+        further solvers and models.
         """
         if limits and not is_model(solver):
             raise SettingsError(f"--ssr-{next(iter(limits)).replace('_', '-')} is for a model, not for {solver}")
-        self._store, self._seed, self._players = store, seed, _player_factory(limits, workers, store)
+        self._store, self._seed, self._players = store, seed, _player_factory(limits, workers, store, extensions)
         self._rollout_runner: tuple[Path, RolloutRunner] | None = None
         self._invalid: dict[Path, ArtifactError] = {}
         try:
             self._solver = self._players.solver(solver)
-            trusted = not writes_code(solver) and all(is_trusted(store, d) for d in directories)
+            trusted = not solver_writes_code(solver) and all(is_trusted(store, d) for d in directories)
             self._runner_for_tests = runner_source(project, store, **runner_arguments, model_written=not trusted)
             for test_runner in dict.fromkeys(map(runner_of_artifact, directories)):
                 self._runner_for_tests(test_runner)
@@ -119,7 +122,7 @@ class PytestBackend:
             self._players.close()
 
 
-def _player_factory(limits: Mapping[str, float], workers: int, store: Store) -> PlayerFactory:
+def _player_factory(limits: Mapping[str, float], workers: int, store: Store, extensions: Extensions) -> PlayerFactory:
     """Return the factory of players, with one worker's share of the run's budgets."""
     parts = {name: limits[name] / workers for name in limits if name.startswith("budget_")}
     for name, part in parts.items():
@@ -137,4 +140,5 @@ def _player_factory(limits: Mapping[str, float], workers: int, store: Store) -> 
         ),
         budget=budget,
         store=store,
+        extensions=extensions,
     )

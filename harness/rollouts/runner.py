@@ -26,7 +26,8 @@ from harness.rollouts.submission import submission_of
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.storage.code_version import code_hash
-from pytest_ssr.checks.validator import Validation
+from pytest_ssr.checks import NamedCheck, names_of
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError, SsrError, StoreError, describe_unexpected
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import BaselineSource, Grade, grade_patch
@@ -354,18 +355,24 @@ class _StoredVotes:
 
 
 def validated_verdict(
-    artifact: BugArtifact, runner: Runner, store: Store, *, begin: Callable[[], None] = lambda: None
+    artifact: BugArtifact,
+    runner: Runner,
+    store: Store,
+    *,
+    extra_checks: Sequence[NamedCheck] = (),
+    begin: Callable[[], None] = lambda: None,
 ) -> Verdict:
     """Return the verdict on an artifact, from the store or by validating it now.
 
     Stored verdicts of another environment, other settings or another version of this package do not count.
-    begin: called before the validation. Raises ArtifactError if the artifact is not valid.
+    extra_checks: those that plugins add. begin: called before the validation. Raises ArtifactError if the artifact is
+    not valid.
     """
-    verdicts = Verdicts(store, runner)
+    verdicts = Verdicts(store, runner, extra_checks=names_of(extra_checks))
     verdict = verdicts.get(artifact.content_id(runner.snapshot.tree_hash))
     if verdict is None or not verdict.valid:
         begin()
-        verdict = Validation(artifact, runner.scoped()).verdict()
+        verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
         if not verdict.valid:
             raise ArtifactError(f"the artifact is not valid, nothing to solve: {verdict.explanation}")
         verdicts.put(verdict)

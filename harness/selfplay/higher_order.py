@@ -16,7 +16,8 @@ from harness.injectors.model import Injected
 from harness.records.episode import Episode
 from harness.records.trajectory import ExitReason, Journal
 from harness.rollouts.runner import PATCH, ROLLOUTS
-from pytest_ssr.checks.validator import Validation
+from pytest_ssr.checks import NamedCheck
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
@@ -143,7 +144,9 @@ class HigherOrderArtifacts:
     def require(self, snapshot: Snapshot) -> None:
         """Do nothing: an attempt has no preconditions."""
 
-    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
+    def inject(
+        self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
+    ) -> Injected:
         """Submit the failed repair with the attempt's number, and validate it."""
         failed = self._failed[journal.trajectory.attempt]
         state = _failed_state(runner.original, failed)
@@ -155,5 +158,5 @@ class HigherOrderArtifacts:
             return Injected(None, None, STRATEGY, done, reason, operator)
         artifact = replace(failed.artifact, bug=state.patch_from(runner.original), info={})
         done = journal.end(ExitReason.SUBMITTED, f"a failed repair of {failed.parent}", encode_artifact(artifact))
-        verdict = Validation(artifact, runner.scoped()).verdict()
+        verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
         return Injected(artifact, verdict, STRATEGY, done, verdict.reason, operator, failed.parent)

@@ -41,8 +41,11 @@ from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
+from pytest_ssr.checks import names_of
 from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PYTEST
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.interrupts import raise_if_stopped, workers
 from pytest_ssr.patch import Patch
@@ -84,11 +87,13 @@ class SelfPlay:
         executor: Executor | None = None,
         players: PlayersRecipe | None = None,
         model_recipe: InjectorRecipe | None = None,
+        extensions: Extensions | None = None,
     ) -> None:
         """Copy the projects and open their runners.
 
         model: injects instead of `injectors`. executor: tries candidates and runs attempts; None for threads here.
         players, model_recipe: open the solver with the judge, and the model, elsewhere; None to send them there.
+        extensions: have the sandboxes and checks of plugins, and observe verdicts.
 
         Raises SsrError if a project, its interpreter or its sandbox cannot be used.
         """
@@ -96,6 +101,8 @@ class SelfPlay:
         self._injectors, self._model, self._judge, self.watch = injectors, model, judge, watch or Watch()
         self._executor = executor or LocalExecutor(settings.jobs)
         self._players, self._model_recipe = players, model_recipe
+        self._extensions = extensions or Extensions()
+        self._extra_checks, sandboxes = self._extensions.checks(), self._extensions.sandboxes()
         self.runners = [
             open_runner(
                 project.folder,
@@ -105,6 +112,7 @@ class SelfPlay:
                 python=project.python or settings.python,
                 test_runner=project.test_runner,
                 model_written=settings.model_written,
+                extra_sandboxes=sandboxes,
             )
             for project in projects
         ]
@@ -137,6 +145,7 @@ class SelfPlay:
             settings.grade_by,
             *([PARENT_FORM] if settings.higher_order_form == PARENT_FORM else []),
             *(b.test_runner for b in self.runners if b.test_runner != PYTEST),
+            *filter(None, [names_of(self._extra_checks)]),
         )
 
     def originals(self) -> dict[str, CodebaseState]:
@@ -215,7 +224,7 @@ class SelfPlay:
             if isinstance(model, ExternalInjector):
                 model = model.part(runner.snapshot, number, most)
                 most = len(model.directories)
-            return ModelCampaign(runner, self.store, model, seed=seed), most
+            return self._of_model(runner, model, seed), most
         injectors = [Curriculum(self._injectors, self._tables[project_index])] if settings.adaptive else self._injectors
         return self._without_model(number, project_index, injectors), GIVE_UP_AFTER * settings.count
 
@@ -226,13 +235,20 @@ class SelfPlay:
             return self._without_model(number, project_index, [HigherOrderInjector(failed)])
         runner = self.runners[project_index].scoped()
         runner = replace(runner, settings=parent_rules(runner.settings))
-        return ModelCampaign(runner, self.store, HigherOrderArtifacts(failed), seed=self.settings.seed + number)
+        return self._of_model(runner, HigherOrderArtifacts(failed), self.settings.seed + number)
+
+    def _of_model(self, runner: Runner, injector: ArtifactInjector, seed: int) -> ModelCampaign:
+        return ModelCampaign(runner, self.store, injector, seed=seed, extra_checks=self._extra_checks)
 
     def _without_model(self, number: int, project_index: int, injectors: Sequence[Injector]) -> Campaign:
         # Suites that run beside each other take longer, and limits follow from how long they take.
         with self._measuring:
             return Campaign(
-                self.runners[project_index].scoped(), self.store, injectors, seed=self.settings.seed + number
+                self.runners[project_index].scoped(),
+                self.store,
+                injectors,
+                seed=self.settings.seed + number,
+                extra_checks=self._extra_checks,
             )
 
     def _episodes(
@@ -297,10 +313,12 @@ class SelfPlay:
         """Run the solver on a bug, several attempts at a time."""
         settings, draft = self.settings, self._episode(number, campaign, result)
         artifact, runner = self.store.artifact(result.artifact_id), campaign.runner.scoped()
+        verdict = validated_verdict(artifact, runner, self.store, extra_checks=self._extra_checks)
+        self._extensions.observe(verdict)
         solving = RolloutRunner(
             runner,
             artifact,
-            validated_verdict(artifact, runner, self.store),
+            verdict,
             self.solver,
             self.store,
             seed=settings.seed,

@@ -36,7 +36,7 @@ from pytest_ssr.options import (
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
-_BY_SCRIPT = "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
+_CONFTEST = "run the project's conftest.py, outside of any sandbox, for its pytest_ssr hooks"
 
 
 class OriginKind(StrEnum):
@@ -103,6 +103,7 @@ class InjectSettings(CommandSettings):
     html: Path | None = shared("html")
     sarif: Path | None = shared("sarif")
     annotations: str = shared("annotations")
+    conftest: bool = switch(_CONFTEST, is_personal=True)
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr, or .ssr here for a dataset)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)
@@ -117,7 +118,7 @@ class ValidateSettings(CommandSettings):
     path: Path = required("PATH", "an artifact, or a folder of artifacts", is_argument=True)
     repo: Path = option(Path(), "REPO", "the project's top directory")
     per_hunk: bool = shared("per_hunk")
-    by_script: bool = switch(_BY_SCRIPT)
+    by_script: bool = shared("by_script")
     store: Path | None = shared("store", help="store for the copy of the project (default: a temporary folder)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
@@ -152,7 +153,7 @@ class GradeSettings(CommandSettings):
     )
     full: bool = switch("run all tests, even after a recorded one has failed (default: stop there)")
     rule: Rule = rule_option()
-    by_script: bool = switch(_BY_SCRIPT)
+    by_script: bool = shared("by_script")
     store: Path | None = shared("store", help="store of the artifact (default: REPO/.ssr)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
@@ -182,7 +183,7 @@ class SolveSettings(CommandSettings):
     seed: int = shared("seed", help="random seed")
     jobs: int = jobs_option("parallel attempts")
     rule: Rule = rule_option()
-    by_script: bool = switch(_BY_SCRIPT)
+    by_script: bool = shared("by_script")
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
     players: PlayerSettings = section(PlayerSettings, is_named=False)
     execution: ExecutionSettings = section(ExecutionSettings)
@@ -219,7 +220,8 @@ class PlaySettings(CommandSettings):
     jobs: int = jobs_option("parallel attempts")
     ray: str = ray_option()
     rule: Rule = rule_option()
-    by_script: bool = switch(_BY_SCRIPT)
+    by_script: bool = shared("by_script")
+    conftest: bool = switch(_CONFTEST, is_personal=True)
     store: Path | None = shared("store", help="store for results (default: SOURCE/.ssr, or .ssr here for several)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)

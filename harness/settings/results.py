@@ -82,9 +82,10 @@ class FilterSettings:
 
 
 def _formats() -> tuple[str, ...]:
-    from harness.exporters.formats import FORMATS
+    from harness.exporters.formats import formats_of
+    from pytest_ssr.installed_plugins import load_extensions
 
-    return tuple(FORMATS)
+    return tuple(formats_of(load_extensions()))
 
 
 def _containers() -> tuple[str, ...]:

@@ -53,8 +53,8 @@ class StoreSizeSettings(CommandSettings):
 class ReportSettings(CommandSettings):
     """Write what a run found as a page that needs no server and no network.
 
-    For a project: the score of its tests, the changes that they missed, and the proven bugs, of the last run. For a
-    store: everything in it, also the attempts and episodes of self-play.
+    For a project, or a run of ssr inject: the score of its tests, the changes that they missed, and the proven bugs.
+    For a store: everything in it, also the attempts and episodes of self-play.
     """
 
     example: ClassVar[str] = "ssr report . --html report"
@@ -66,4 +66,6 @@ class ReportSettings(CommandSettings):
         is_own=True,
     )
     store: Path | None = shared("store", help="the store of the project's results (default: PATH/.ssr)")
-    run: str = option("", "ID", "only what belongs to this run of ssr play, or the beginning of its id", is_own=True)
+    run: str = option(
+        "", "ID", "of a store: only this run of ssr play or ssr inject, by the beginning of its id", is_own=True
+    )

@@ -157,4 +157,5 @@ def candidate_fields(candidate: Candidate) -> Mapping[str, Any]:
         "line": candidate.line,
         "scope": candidate.scope,
         "detail": candidate.detail,
+        "sign": candidate.sign,
     }

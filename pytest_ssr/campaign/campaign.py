@@ -14,9 +14,8 @@ from itertools import filterfalse
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
-from pytest_ssr.campaign.findings import record_start
 from pytest_ssr.campaign.trial import Trial
-from pytest_ssr.checks import Check
+from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
@@ -31,7 +30,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.source.equivalence_signs import sign_of
+from pytest_ssr.source.equivalence_signs import common_sign
 from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -55,7 +54,7 @@ class Campaign:
         seed: int,
         sources: Sequence[str] = (),
         tests: Sequence[str] = (),
-        extra_checks: Sequence[tuple[str, Check]] = (),
+        extra_checks: Sequence[NamedCheck] = (),
         helpers: int = 1,
         diff: ProjectDiff | None = None,
         progress: Progress | None = None,
@@ -71,7 +70,7 @@ class Campaign:
         self.seed = seed
         self.injectors, self.sources, self.diff = tuple(injectors), tuple(sources), diff
         self.extra_checks = tuple(extra_checks)
-        self.verdicts = Verdicts(store, runner, extra_checks=[name for name, _ in self.extra_checks])
+        self.verdicts = Verdicts(store, runner, extra_checks=names_of(self.extra_checks))
         self.tests = tuple(tests)
         _require_known(runner.snapshot, self.tests)
         self.baseline, runner, self.verifying = open_baseline(replace(runner, progress=progress), store, self.tests)
@@ -95,7 +94,7 @@ class Campaign:
             seed,
             sorted(sources),
             self.tests,
-            [name for name, _ in self.extra_checks],
+            names_of(self.extra_checks),
             *([diff.key] if diff is not None else ()),
             *([runner.test_runner] if runner.test_runner != PYTEST else ()),
         )
@@ -108,8 +107,7 @@ class Campaign:
         drawn = filterfalse(self._is_skipped, drawn)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
-        self._source = spread(held_back(drawn, self._is_probably_equivalent), self._cost)
-        record_start(self)
+        self._source = spread(held_back(map(self._with_sign, drawn), lambda c: bool(c.sign)), self._cost)
 
     @property
     def set_aside(self) -> frozenset[str]:
@@ -158,11 +156,12 @@ class Campaign:
             for path, data in candidate.changes.items()
         )
 
-    def _is_probably_equivalent(self, candidate: Candidate) -> bool:
-        return all(
-            path in self.snapshot.files and sign_of(path, self.snapshot.read(path), data) is not None
-            for path, data in candidate.changes.items()
-        )
+    def _with_sign(self, candidate: Candidate) -> Candidate:
+        def before(path: str) -> bytes:
+            return self.snapshot.read(path) if path in self.snapshot.files else b""
+
+        sign = common_sign((path, before(path), data) for path, data in candidate.changes.items())
+        return replace(candidate, sign=str(sign or ""))
 
     def _cost(self, candidate: Candidate) -> int:
         """Return how long a candidate takes to try, compared with one that acts in a function and few tests reach."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.campaign.campaign import Campaign
-from pytest_ssr.checks import Check
+from pytest_ssr.campaign.findings import record_start
+from pytest_ssr.checks import NamedCheck
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.command_runner import CommandRunner
@@ -139,13 +140,13 @@ def open_campaign(
     tests: Sequence[str] = (),
     extra_injectors: Mapping[str, Injector] | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
-    extra_checks: Sequence[tuple[str, Check]] = (),
+    extra_checks: Sequence[NamedCheck] = (),
     jobs: int = 1,
     revision: str | None = None,
     progress: Progress | None = None,
     test_runner: TestRunner = PYTEST,
 ) -> Campaign:
-    """Open a campaign, measuring the baseline unless the store has it.
+    """Open a campaign, measuring the baseline unless the store has it, and record its start for reports.
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
@@ -163,7 +164,7 @@ def open_campaign(
         progress=progress,
         test_runner=test_runner,
     )
-    return Campaign(
+    campaign = Campaign(
         runner,
         store,
         chosen,
@@ -175,3 +176,5 @@ def open_campaign(
         diff=diff,
         progress=progress,
     )
+    record_start(campaign)
+    return campaign

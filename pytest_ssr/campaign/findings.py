@@ -17,6 +17,7 @@ from pytest_ssr.campaign.score import Score, count_noticed, is_scored
 from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.snapshot import name_of
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.decoding import decode_or_none
@@ -47,7 +48,7 @@ class CampaignRecord:
     """The project's directory when the campaign started."""
     tree_hash: str
     started_at: float
-    """Seconds since the epoch."""
+    """When its last run started, in seconds since the epoch."""
     tests: int
     """Number of tests that pass every time."""
     seconds: float
@@ -90,6 +91,8 @@ class Findings:
     """The changes that no test noticed, those that matter most first."""
     scored: frozenset[int]
     """The indices of the results that count in a score."""
+    signs: Mapping[int, EquivalenceSign] = field(default_factory=dict)
+    """Why survivors are probably equivalent, by the index of their results."""
     suggestions: Mapping[int, SuggestedTest] = field(default_factory=dict)
     """The tests that notice survivors, by the index of their results."""
 
@@ -113,17 +116,14 @@ class Findings:
 
         scored = frozenset(result.index for result in results if is_scored(result, read))
         tests = {suggested.index: suggested for suggested in suggestions if suggested.test}
-        return cls(campaign, results, bugs, tree, ranked(results, read), scored, tests)
+        survivors = ranked(results, read)
+        signs = {s.result.index: s.equivalence for s in survivors if s.equivalence is not None}
+        return cls(campaign, results, bugs, tree, survivors, scored, signs, tests)
 
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""
         scored = [result for result in results if result.index in self.scored]
         return Score(count_noticed(scored), len(scored), is_complete=False)
-
-    @property
-    def signs(self) -> dict[int, EquivalenceSign]:
-        """Why survivors are probably equivalent, by the index of their results."""
-        return {s.result.index: s.equivalence for s in self.survivors if s.equivalence is not None}
 
     def source(self, path: str) -> str | None:
         """Return a file of the project as text; None if it is not there."""
@@ -136,9 +136,10 @@ class Findings:
 
 
 def record_start(campaign: Campaign) -> None:
-    """Write the record of a campaign, unless an earlier run of it has."""
-    if campaign.store.record(RECORDS, campaign.key) is None:
-        campaign.store.put_record(RECORDS, campaign.key, _record_of(campaign).to_json())
+    """Write the record of a campaign, and share the files that it works on; a run that goes on replaces the record."""
+    # First the tree: a record that another machine sees has one.
+    campaign.store.shared_trees.share(campaign.snapshot.tree_hash)
+    campaign.store.put_record(RECORDS, campaign.key, _record_of(campaign).to_json())
 
 
 def findings_of(campaign: Campaign, results: Sequence[CandidateResult]) -> Findings:
@@ -147,17 +148,32 @@ def findings_of(campaign: Campaign, results: Sequence[CandidateResult]) -> Findi
 
 
 def stored_findings(store: Store, project: Path | None = None) -> Findings:
-    """Return the findings of the campaign that started last in a store; raises SettingsError without one.
+    """Return the findings of the campaign that started or went on last in a store; raises SettingsError without one.
 
-    project: only campaigns in this directory.
+    project: only campaigns in this directory, or, if there are none because other machines ran them, of the same name.
     """
-    found = [_read(store, path.stem) for path in store.fetch(RECORDS) if path.suffix == ".json"]
-    folder = str(project.resolve()) if project is not None else None
-    records = [r for r in found if r is not None and folder in (None, r.folder)]
+    records = _records(store)
+    if project is not None:
+        folder = str(project.resolve())
+        records = [r for r in records if r.folder == folder] or [r for r in records if r.project == name_of(project)]
     if not records:
         raise SettingsError(f"{store.root} has no run of ssr inject to report; run `pytest --ssr-inject` first")
-    # One that was resumed has newer results than its start.
-    record = max(records, key=lambda r: _last_change(store, r))
+    return _stored_findings(store, max(records, key=lambda r: r.started_at))
+
+
+def campaign_findings(store: Store, beginning: str) -> Findings | None:
+    """Return the findings of the campaign whose key begins with a string; None if not exactly one does."""
+    records = [r for r in _records(store) if r.key.startswith(beginning)]
+    return _stored_findings(store, records[0]) if len(records) == 1 else None
+
+
+def _records(store: Store) -> list[CampaignRecord]:
+    found = (_read(store, path.stem) for path in store.fetch(RECORDS) if path.suffix == ".json")
+    return [record for record in found if record is not None]
+
+
+def _stored_findings(store: Store, record: CampaignRecord) -> Findings:
+    store.shared_trees.fetch(record.tree_hash)
     data = (store.record(f"attempts/{record.key}", p.stem) for p in store.fetch(f"attempts/{record.key}"))
     results = [CandidateResult.from_json(item) for item in data if item is not None]
     return _findings(store, record, sorted((r for r in results if r is not None), key=lambda r: r.index))
@@ -185,11 +201,6 @@ def _path_in_repository(folder: Path) -> str:
     top = next((p for p in (folder, *folder.parents) if (p / ".git").exists()), folder)
     relative = folder.relative_to(top).as_posix()
     return "" if relative == "." else relative
-
-
-def _last_change(store: Store, record: CampaignRecord) -> float:
-    folder = store.root / "attempts" / record.key
-    return max(record.started_at, folder.stat().st_mtime if folder.is_dir() else 0.0)
 
 
 def _read(store: Store, key: str) -> CampaignRecord | None:

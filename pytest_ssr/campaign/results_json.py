@@ -46,6 +46,7 @@ def results_json(
         "seconds": round(seconds, 3),
         "time_is_up": time_is_up,
         "store": str(campaign.store.root),
+        "campaign": campaign.key,
         "tree_hash": campaign.snapshot.tree_hash,
         "sandbox": campaign.runner.provider.name,
         "test_runner": campaign.runner.test_runner.name,

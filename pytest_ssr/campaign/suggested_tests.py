@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
@@ -16,6 +17,16 @@ from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions.suggest import Suggester
 
 
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """What a search for tests has found."""
+
+    tests: Sequence[SuggestedTest]
+    """One for each survivor that was looked at, also if it has no test."""
+    is_interrupted: bool = False
+    """Whether an interrupt ended the search before the last survivor."""
+
+
 def suggest_tests(
     campaign: Campaign,
     results: Sequence[CandidateResult],
@@ -23,36 +34,46 @@ def suggest_tests(
     *,
     deadline: float,
     progress: Callable[[str], None] = lambda line: None,
-) -> list[SuggestedTest]:
+) -> Suggestions:
     """Return what was found for the survivors that matter most, at most `most`; probably equivalent ones are left out.
 
     deadline: a time of `time.monotonic`; the survivors after it get no test. progress: called with a line that says
     what is being done.
     """
     if not most:
-        return []
+        return Suggestions(())
     survivors = [s.result for s in ranked(results, campaign.snapshot.read) if s.equivalence is None][:most]
     suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=campaign.seed)
-    kind, found = f"{SUGGESTIONS}/{campaign.key}", []
-    for number, result in enumerate(survivors):
-        progress(f"looking for a test that notices survivor {number + 1} of {len(survivors)}")
-        name = f"{result.index:05d}"
-        suggested = SuggestedTest.from_json(campaign.store.record(kind, name))
-        candidate = campaign.candidate(result.index) if suggested is None else None
-        if candidate is not None:
-            try:
-                with until(deadline):
-                    suggested = suggester.suggest(result, candidate_state(campaign.snapshot, candidate))
-            except TimeBudgetError:
-                suggested = None
-            else:
-                campaign.store.put_record(kind, name, suggested.to_json())
-        if suggested is None:
-            where = result.index, result.path, result.line, result.scope
-            suggested = SuggestedTest(*where, reason=NoSuggestion.LIMIT)
-        found.append(suggested)
-    progress("")
-    return found
+    found: list[SuggestedTest] = []
+    try:
+        for number, result in enumerate(survivors):
+            progress(f"looking for a test that notices survivor {number + 1} of {len(survivors)}")
+            found.append(_suggested(campaign, suggester, result, deadline))
+    except KeyboardInterrupt:
+        # The results of the campaign are there, and so are the tests for the other survivors.
+        return Suggestions(found, is_interrupted=True)
+    finally:
+        progress("")
+    return Suggestions(found)
+
+
+def _suggested(campaign: Campaign, suggester: Suggester, result: CandidateResult, deadline: float) -> SuggestedTest:
+    """Return what was found for one survivor, from the store or by looking for it."""
+    kind, name = f"{SUGGESTIONS}/{campaign.key}", f"{result.index:05d}"
+    suggested = SuggestedTest.from_json(campaign.store.record(kind, name))
+    if suggested is not None:
+        return suggested
+    candidate = campaign.candidate(result.index)
+    if candidate is not None:
+        try:
+            with until(deadline):
+                suggested = suggester.suggest(result, candidate_state(campaign.snapshot, candidate))
+        except TimeBudgetError:
+            pass
+        else:
+            campaign.store.put_record(kind, name, suggested.to_json())
+            return suggested
+    return SuggestedTest(result.index, result.path, result.line, result.scope, reason=NoSuggestion.LIMIT)
 
 
 def suggestion_lines(suggestions: Sequence[SuggestedTest]) -> Iterator[tuple[str, str]]:

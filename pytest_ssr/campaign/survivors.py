@@ -11,10 +11,11 @@ from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode
-from pytest_ssr.source.equivalence_signs import EquivalenceSign, sign_of
+from pytest_ssr.source.equivalence_signs import EquivalenceSign, common_sign
 from pytest_ssr.source.syntax_tree import parse, scopes
 
 _PUBLIC, _EXERCISED, _EQUIVALENT = 2.0, 1.0, -4.0
+_SIGNS = {str(sign): sign for sign in EquivalenceSign}
 _HALF_COMPLEX = 10
 """The cyclomatic complexity with half of the most that complexity can add; more is often called too complex."""
 _DECISIONS = frozenset(
@@ -72,7 +73,12 @@ def ranked(results: Sequence[CandidateResult], read: Callable[[str], bytes]) -> 
 
 
 def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> EquivalenceSign | None:
-    """Return why the change of a result is probably equivalent; None if a part of it is not."""
+    """Return why the change of a result is probably equivalent; None if a part of it is not.
+
+    The result says it, unless an earlier release has stored it.
+    """
+    if result.sign is not None:
+        return _SIGNS.get(result.sign)
 
     def entry(path: str) -> FileEntry | None:
         try:
@@ -85,11 +91,8 @@ def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> Equ
     except ArtifactError:
         # The diff is text for people: it does not apply to a file in another encoding.
         return None
-    signs: list[EquivalenceSign | None] = []
-    for path, new in changed.items():
-        old = entry(path)
-        signs.append(sign_of(path, old.data if old is not None else b"", new.data if new is not None else None))
-    return signs[0] if signs and None not in signs else None
+    changes = ((path, entry(path), new) for path, new in changed.items())
+    return common_sign((path, old.data if old else b"", new.data if new else None) for path, old, new in changes)
 
 
 def _weight(result: CandidateResult, complexity: int) -> float:

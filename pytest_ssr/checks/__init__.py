@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pytest_ssr.checks import (
     bug_scope,
@@ -16,10 +16,17 @@ from pytest_ssr.checks import (
 from pytest_ssr.checks.context import Finding, ValidationContext
 
 Check = Callable[[ValidationContext], Finding]
+NamedCheck = tuple[str, Check]
 
 SEVEN: tuple[tuple[str, Check], ...] = tuple(
     (module.NAME, module.check)
     for module in (oracle_files, parser, script, bug_scope, bug_validity, weakening, inverse_mutation)
 )
 
-__all__ = ["SEVEN", "Check", "Finding", "ValidationContext"]
+
+def names_of(checks: Sequence[NamedCheck]) -> list[str]:
+    """Return the names of checks."""
+    return [name for name, _ in checks]
+
+
+__all__ = ["SEVEN", "Check", "Finding", "NamedCheck", "ValidationContext", "names_of"]

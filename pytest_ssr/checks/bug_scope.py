@@ -1,4 +1,5 @@
-"""Check 4, `bug-scope`: the bug changes enough files, only code, none of the test surface, and is not a time bomb.
+"""Check 4, `bug-scope`: the bug changes enough files, only code, none of the test surface, nothing that a
+comment `# ssr: skip` excludes, and is not a time bomb.
 
 A file that no longer parses is refused: the bug would be that it cannot be imported, and nothing could read its code.
 """
@@ -11,6 +12,7 @@ from pytest_ssr.grading.repaired_state import shadowing
 from pytest_ssr.project.file_roles import is_code, is_source, is_test_surface
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.source.syntax_tree import parse
 
 NAME = "bug-scope"
@@ -35,6 +37,15 @@ def check(context: ValidationContext) -> Finding:
     unreadable = [path for path in bug.paths if path.endswith(".py") and _is_unreadable(context, path)]
     if unreadable:
         return failed(CheckCode.NOT_PARSABLE, file=unreadable[0])
+    for path, entry in sorted(state.changes.items()):
+        before = context.original.entry(path)
+        touched = (
+            skipped_lines(path, before.data).first_touched(before.data, entry.data if entry is not None else None)
+            if before is not None
+            else None
+        )
+        if touched is not None:
+            return failed(CheckCode.EXCLUDED_CHANGED, file=path, line=touched[0] + 1)
     forbidden = forbidden_uses(context.original, state)
     if forbidden:
         return failed(CheckCode.FORBIDDEN_USE, use=forbidden[0])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from pytest_ssr.checks import SEVEN, Check
+from pytest_ssr.checks import SEVEN, NamedCheck, names_of
 from pytest_ssr.checks.context import (
     HASH_SEED,
     ORDER_SEED,
@@ -33,17 +33,15 @@ from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES,
 _COMMENT = b"# a comment, and nothing else, was added here\n"
 
 
-def step_names(extra: Sequence[tuple[str, Check]] = ()) -> tuple[str, ...]:
+def step_names(extra: Sequence[NamedCheck] = ()) -> tuple[str, ...]:
     """Return the names of all steps of a validation, in order."""
-    return (*CHECK_NAMES, *(name for name, _ in extra), *CONTROL_NAMES, *REPEAT_NAMES)
+    return (*CHECK_NAMES, *names_of(extra), *CONTROL_NAMES, *REPEAT_NAMES)
 
 
 class Validation:
     """Validates one artifact step by step, so that a caller can show each step as it ends."""
 
-    def __init__(
-        self, artifact: BugArtifact, runner: Runner, *, extra_checks: Sequence[tuple[str, Check]] = ()
-    ) -> None:
+    def __init__(self, artifact: BugArtifact, runner: Runner, *, extra_checks: Sequence[NamedCheck] = ()) -> None:
         self.case = ValidationContext(artifact, runner)
         self._checks = (*SEVEN, *extra_checks)
         self._results: dict[str, CheckResult] = {}
@@ -155,6 +153,6 @@ class Validation:
                 yield path, FileEntry(entry.data + ending + _COMMENT, entry.mode)
 
 
-def validate(artifact: BugArtifact, runner: Runner, *, extra_checks: Sequence[tuple[str, Check]] = ()) -> Verdict:
+def validate(artifact: BugArtifact, runner: Runner, *, extra_checks: Sequence[NamedCheck] = ()) -> Verdict:
     """Validate one artifact; raises SandboxError if the sandbox fails, never for a bad artifact."""
     return Validation(artifact, runner, extra_checks=extra_checks).verdict()

@@ -28,6 +28,8 @@ class Candidate:
     """A short description of what changed."""
     parent: str = ""
     """The artifact of which this is a failed repair; empty for a bug that is not one."""
+    sign: str | None = None
+    """Why it is probably equivalent, as in CandidateResult; a campaign sets it."""
 
     @property
     def order(self) -> int:

@@ -13,6 +13,7 @@ from pytest_ssr.checks.validator import step_names
 from pytest_ssr.errors import SsrError
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.interrupts import TimeBudgetError, until
+from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 SCREENING = "screening"
@@ -67,7 +68,7 @@ class CandidateStep(pytest.Item):
         self.user_properties.append(("candidate", node_name(result)))
         verdict = node.campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
         if verdict is not None:
-            self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
+            extensions_of_config(self.config).observe(verdict)
         if result.status is not CandidateStatus.VALID:
             pytest.skip(f"{result.status}: {result.reason}")
 

@@ -33,16 +33,16 @@ from pytest_ssr.campaign.report import (
 )
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
-from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines
+from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
 from pytest_ssr.plugin.collection_lines import replace_collection_lines, replace_worker_lines
+from pytest_ssr.plugin.interrupts import INTERRUPTED
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.suggested_test import SuggestedTest
 from pytest_ssr.storage.synced_files import write_synced
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
@@ -74,7 +74,7 @@ class InjectPlugin:
         self.selected: list[int] = []
         self.enough_from: int | None = None
         self.score: Score | None = None
-        self.suggestions: list[SuggestedTest] = []
+        self.suggestions = Suggestions(())
         self.write_error = ""
         self.opened = self.start
 
@@ -282,10 +282,8 @@ class InjectPlugin:
             reached = self.goal.is_reached(results)
             session.exitstatus = pytest.ExitCode.OK if reached else pytest.ExitCode.TESTS_FAILED
         if is_plain:
-            try:
-                self.suggestions = self._suggested(campaign, results)
-            except KeyboardInterrupt:
-                # The results are there: only the tests for the other survivors are missing.
+            self.suggestions = self._suggested(campaign, results)
+            if self.suggestions.is_interrupted:
                 session.exitstatus = pytest.ExitCode.INTERRUPTED
         if self.json_path is not None:
             try:
@@ -294,7 +292,7 @@ class InjectPlugin:
                 self.write_error = f"{self.json_path} cannot be written: {error.strerror}"
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _suggested(self, campaign: Campaign, results: Sequence[CandidateResult]) -> list[SuggestedTest]:
+    def _suggested(self, campaign: Campaign, results: Sequence[CandidateResult]) -> Suggestions:
         terminal = self._terminal()
 
         def show(line: str) -> None:
@@ -313,7 +311,7 @@ class InjectPlugin:
             fail_under=self.fail_under,
             seconds=time.monotonic() - self.opened,
             time_is_up=not self.goal.is_reached(results) and self.is_time_up(),
-            suggestions=self.suggestions,
+            suggestions=self.suggestions.tests,
         )
         data = json.dumps(content, indent=1).encode() + b"\n"
         write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
@@ -326,8 +324,10 @@ class InjectPlugin:
         results = self.counted_results()
         terminalreporter.section("ssr")
         style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs")
-        for kind, line in (*summary_lines(campaign, results, style), *suggestion_lines(self.suggestions)):
+        for kind, line in (*summary_lines(campaign, results, style), *suggestion_lines(self.suggestions.tests)):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
+        if self.suggestions.is_interrupted:
+            terminalreporter.write_line(INTERRUPTED, red=True)
         if self.write_error:
             terminalreporter.write_line(self.write_error, red=True)
         terminalreporter.write_line(score.line, bold=True)

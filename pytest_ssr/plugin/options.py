@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.github import is_github
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.score import scored_injectors
-from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.options import ANNOTATIONS
+from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.plugin.sources import given, is_on, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
@@ -76,10 +77,26 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
         min_failing_tests=number(config, "min_failing_tests"),
         max_broken_fraction=number(config, "max_broken_fraction"),
         per_hunk=is_on(config, "per_hunk"),
+        by_script=_by_script(config),
         max_weakened_failing=number(config, "max_weakened_failing"),
         script_limit_s=number(config, "script_limit"),
         time_limit_s=number(config, "time_limit"),
     )
+
+
+def _by_script(config: pytest.Config) -> bool:
+    """Return whether artifacts are judged by their scripts alone.
+
+    Raises SettingsError if that is wanted for an injection, whose own scripts run pytest. A file sets options for all
+    sessions, so there it has no effect on an injection.
+    """
+    is_chosen = is_on(config, "by_script")
+    if not is_chosen or not config.option.ssr_inject:
+        return is_chosen
+    value = given(config, "by_script")
+    if value is not None and value.is_typed:
+        raise SettingsError(f"{value.source} is for --ssr-validate and --ssr-solve, not for --ssr-inject")
+    return False
 
 
 def store_path(config: pytest.Config) -> Path:
@@ -128,16 +145,9 @@ def resolve_diff(config: pytest.Config) -> str | None:
     return None
 
 
-def extra_checks(config: pytest.Config) -> list[tuple[str, Check]]:
-    """Return the checks that plugins add, sorted by name."""
-    offered: list[list[tuple[str, Check]]] = config.hook.pytest_ssr_checks(config=config)
-    return sorted((pair for group in offered for pair in group), key=lambda pair: pair[0])
-
-
-def offered(config: pytest.Config, kind: str) -> dict[str, Any]:
-    """Return what plugins offer by name; kind is `injectors` or `sandboxes`."""
-    groups: list[Mapping[str, Any]] = getattr(config.hook, f"pytest_ssr_{kind}")(config=config)
-    return {name: thing for group in groups for name, thing in group.items()}
+def extensions(config: pytest.Config) -> Extensions:
+    """Return what other plugins add."""
+    return extensions_of_config(config)
 
 
 def python_path(config: pytest.Config) -> Path | None:
@@ -162,7 +172,7 @@ def runner_arguments(config: pytest.Config) -> dict[str, Any]:
         "settings": rule_settings(config),
         "sandbox": text_or_default(config, "sandbox"),
         "python": python_path(config),
-        "extra_sandboxes": offered(config, "sandboxes"),
+        "extra_sandboxes": extensions(config).sandboxes(),
     }
 
 
@@ -191,8 +201,8 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "seed": number(config, "seed"),
         "tests": chosen_tests(config),
         "sources": names(config, "source"),
-        "extra_injectors": offered(config, "injectors"),
-        "extra_checks": extra_checks(config),
+        "extra_injectors": extensions(config).injectors(),
+        "extra_checks": extensions(config).checks(),
         "jobs": jobs(config),
         "revision": option(config, "diff"),
     }

@@ -122,6 +122,7 @@ class SolvePlugin:
                 runner_arguments=options.runner_arguments(self.config),
                 limits=options.model_limits(self.config),
                 workers=_workers(self.config),
+                extensions=options.extensions(self.config),
             )
 
     @pytest.hookimpl(tryfirst=True)

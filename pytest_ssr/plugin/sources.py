@@ -36,6 +36,8 @@ class Given(NamedTuple):
     """Its flag, variable or key and file, as messages show it."""
     folder: Path
     """The folder that a relative path starts at."""
+    is_typed: bool = False
+    """Whether it is a flag or a variable, and not in a file."""
 
 
 _table_key = pytest.StashKey[Mapping[str, Given]]()
@@ -49,10 +51,10 @@ def given(config: pytest.Config, name: str) -> Given | None:
     here = config.invocation_params.dir
     typed = config.getoption(f"ssr_{name}")
     if typed is not None:
-        return Given(typed, f"--ssr-{name.replace('_', '-')}", here) if typed else None
+        return Given(typed, f"--ssr-{name.replace('_', '-')}", here, is_typed=True) if typed else None
     variable = f"SSR_{name.upper()}"
     if os.environ.get(variable):
-        return Given(os.environ[variable], variable, here)
+        return Given(os.environ[variable], variable, here, is_typed=True)
     ini = config.getini(f"ssr_{name}")
     if ini not in (None, "", []):
         path = config.inipath or config.rootpath / "pytest.ini"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ssr.campaign.factory import RunnerSource, runner_source
+from pytest_ssr.checks import names_of
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
@@ -36,7 +37,7 @@ class ArtifactNode(ArtifactCollector):
 
     def collect(self) -> Iterable[pytest.Item]:
         """Yield one item for each check, then one for each that a plugin adds."""
-        extra = [name for name, _ in options.extra_checks(self.config)]
+        extra = names_of(self.plugin.extensions.checks())
         return [CheckItem.from_parent(self, name=name) for name in (*CHECK_NAMES[:-1], *extra, CHECK_NAMES[-1])]
 
     def open_validation(self) -> Validation:
@@ -44,7 +45,7 @@ class ArtifactNode(ArtifactCollector):
         if self.validation is None:
             artifact: BugArtifact = read_artifact(self.directory)
             runner = self.plugin.runner_for(runner_of_script(artifact.script)).scoped()
-            self.validation = Validation(artifact, runner, extra_checks=options.extra_checks(self.config))
+            self.validation = Validation(artifact, runner, extra_checks=self.plugin.extensions.checks())
         return self.validation
 
 
@@ -62,9 +63,9 @@ class CheckItem(pytest.Item):
         self._judge(validation.result(self.name))
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
-            extra = [name for name, _ in options.extra_checks(self.config)]
+            extra = names_of(node.plugin.extensions.checks())
             Verdicts(node.plugin.store, validation.case.runner, extra_checks=extra).put(verdict)
-            self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
+            node.plugin.extensions.observe(verdict)
             if verdict.rejection is not None:
                 self._judge(verdict.rejection)
 
@@ -93,6 +94,7 @@ class ValidatePlugin:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self.extensions = options.extensions(config)
         with options.user_errors():
             self.directories = [
                 d for p in config.option.ssr_validate for d in find_artifacts(config.invocation_params.dir / p)

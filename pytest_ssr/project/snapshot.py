@@ -91,11 +91,7 @@ class Snapshot:
     @property
     def project_name(self) -> str:
         """The name in `pyproject.toml`, else that of the directory."""
-        try:
-            name = tomllib.loads(self.read("pyproject.toml").decode())["project"]["name"]
-        except (OSError, ValueError, KeyError, TypeError):
-            name = None
-        return name if isinstance(name, str) and name else self.origin.name
+        return name_of(self.directory, default=self.origin.name)
 
     def code_paths(self) -> Sequence[str]:
         """Return the Python files that bugs may go into, sorted."""
@@ -104,6 +100,15 @@ class Snapshot:
             for p, s in self.files.items()
             if (self.allowed is None or p in self.allowed) and s.mode != 0o120000 and is_injectable(p)
         )
+
+
+def name_of(project: Path, *, default: str = "") -> str:
+    """Return a project's name in its `pyproject.toml`, else the default, which is by default that of the directory."""
+    try:
+        name = tomllib.loads((project / "pyproject.toml").read_bytes().decode())["project"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        name = None
+    return name if isinstance(name, str) and name else default or project.resolve().name
 
 
 def require_directory(project: Path) -> None:

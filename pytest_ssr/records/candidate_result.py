@@ -62,6 +62,11 @@ class CandidateResult:
     """Why it was screened in a fresh process; None if it was not."""
     disagreement: str = ""
     """Tests for which the screening in a warm process was wrong; the candidate was screened again in a fresh one."""
+    sign: str | None = None
+    """Why it is probably equivalent, a value of EquivalenceSign; empty if nothing suggests so.
+
+    None in records of earlier releases and of models, for which it was not looked for.
+    """
 
     @property
     def explanation(self) -> str:

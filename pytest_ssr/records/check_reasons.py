@@ -68,6 +68,7 @@ class CheckCode(StrEnum):
     NOT_CODE = "not-code"
     NOT_PARSABLE = "not-parsable"
     NOTHING_CHANGED = "nothing-changed"
+    EXCLUDED_CHANGED = "excluded-changed"
     FORBIDDEN_USE = "forbidden-use"
     # bug-validity
     TOO_FEW_BREAK = "too-few-break"
@@ -149,6 +150,9 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.NOT_CODE: "bug_inject.diff touches {file}, which is not a code file",
     CheckCode.NOT_PARSABLE: "with the bug, {file} cannot be parsed, or has more than 500,000 bytes",
     CheckCode.NOTHING_CHANGED: "bug_inject.diff changes nothing",
+    CheckCode.EXCLUDED_CHANGED: (
+        "bug_inject.diff changes what a comment `# ssr: skip` excludes, from line {line} of {file}"
+    ),
     CheckCode.FORBIDDEN_USE: "with the bug {use}: it could come and go, or fail tests without breaking code",
     CheckCode.TOO_FEW_BREAK: "{count} tests go from pass to fail, {required} are required",
     CheckCode.TOO_MANY_BREAK: "{share:.0%} of the passing tests break, at most {most:.0%} may",

@@ -7,7 +7,7 @@ equivalent. `__str__` counts in exceptions only, because the text of other objec
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import lru_cache
 
@@ -50,6 +50,20 @@ _TYPE_ERRORS = frozenset((b"TypeError", b"AssertionError", b"NotImplementedError
 _WORD_EDGES = re.compile(rb"\W")
 _STATEMENTS = ("_statement", "_definition")
 _CLAUSES = ("else_clause", "elif_clause")
+
+
+def common_sign(changes: Iterable[tuple[str, bytes, bytes | None]]) -> EquivalenceSign | None:
+    """Return the first sign of changes to several files; None unless all have one.
+
+    changes: path, original content and new content of each file.
+    """
+    signs: list[EquivalenceSign] = []
+    for path, original, changed in changes:
+        sign = sign_of(path, original, changed)
+        if sign is None:
+            return None
+        signs.append(sign)
+    return signs[0] if signs else None
 
 
 def sign_of(path: str, original: bytes, changed: bytes | None) -> EquivalenceSign | None:

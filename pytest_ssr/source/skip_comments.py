@@ -36,15 +36,25 @@ class SkippedLines:
 
     def touched_by(self, original: bytes, changed: bytes | None) -> bool:
         """Return whether a change of the file lies in an excluded part, or deletes the file."""
-        spans = self.functions | self.classes | self.statements
+        return self.first_touched(original, changed) is not None
+
+    def first_touched(self, original: bytes, changed: bytes | None) -> Rows | None:
+        """Return the first excluded part that a change touches; None if it touches none."""
+        spans = sorted(self.functions | self.classes | self.statements)
         if changed is None or not spans:
-            return bool(spans)
-        return any(
-            # An insertion before the first line or after the last one lies outside.
-            edit.old_from < end and (first < edit.old_to if edit.old_to > edit.old_from else first < edit.old_from)
-            for edit in edits(split_lines(original), split_lines(changed))
-            for first, end in spans
-        )
+            return spans[0] if spans else None
+        changes = list(edits(split_lines(original), split_lines(changed)))
+        for first, end in spans:
+            for edit in changes:
+                # An insertion before the first line or after the last one lies outside.
+                reaches = first < edit.old_to if edit.old_to > edit.old_from else first < edit.old_from
+                if edit.old_from < end and reaches:
+                    return first, end
+        return None
+
+    def overlaps(self, rows: Rows) -> bool:
+        """Return whether lines have a part of an excluded function or class."""
+        return any(first < rows[1] and rows[0] < end for first, end in self.functions | self.classes)
 
 
 NOTHING_SKIPPED = SkippedLines(frozenset(), frozenset(), frozenset())

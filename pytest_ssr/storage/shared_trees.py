@@ -1,7 +1,7 @@
-"""Share the trees of artifacts: one archive for each, whose content must have the hash in its name.
+"""Share the trees of artifacts and campaigns: one archive for each, whose content must have the hash in its name.
 
 An artifact alone says little without the files it applies to: exports need them, on machines that never saw the
-project, too.
+project, too. So does the page of a campaign, which shows the source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def path_of(tree_hash: str) -> str:
 
 
 class SharedTrees:
-    """The trees of a store's artifacts, which machines that share the store exchange."""
+    """The trees of a store's results, which machines that share the store exchange."""
 
     def __init__(self, trees: Path, shared: SharedRecords | None) -> None:
         """trees: the store's folder of trees; shared: None for a store that shares nothing."""
@@ -47,9 +47,9 @@ class SharedTrees:
         self._known: set[str] = set()
 
     def share(self, tree_hash: object) -> bool:
-        """Share the tree of an artifact unless that was done; return whether it was done now.
+        """Share the tree of a result unless that was done; return whether it was done now.
 
-        tree_hash: as the artifact names it. Nothing happens if this machine does not have the tree.
+        tree_hash: as the artifact or the campaign names it. Nothing happens if this machine does not have the tree.
         """
         if self._shared is None or not is_tree_hash(tree_hash) or tree_hash in self._known:
             return False
@@ -71,11 +71,11 @@ class SharedTrees:
             place_archive(data, self._trees, str(tree_hash))
 
 
-def trees_of_artifacts(root: Path) -> list[str]:
-    """Return the hashes of the trees that the artifacts in a store's folder apply to, sorted; raises StoreError."""
+def trees_of_results(root: Path) -> list[str]:
+    """Return the hashes of the trees of artifacts and campaigns in a store's folder, sorted; raises StoreError."""
     found = set()
-    for kind in ("artifacts", "spare"):
-        for path in (root / kind).glob(f"*/{INFO}"):
+    for pattern in (f"artifacts/*/{INFO}", f"spare/*/{INFO}", "campaigns/*.json"):
+        for path in root.glob(pattern):
             try:
                 name = (json_object(path.read_bytes()) or {}).get("tree_hash")
             except FileNotFoundError:

@@ -135,6 +135,7 @@ def test_no_injector_changes_what_a_comment_excludes(tmp_path: Path) -> None:
     assert campaign.skipped_counts() == {"function": 1, "class": 0, "line": 2}
     assert {c.strategy for c in drawn} >= {"mutation", "removal", "combination"}
     assert {c.scope for c in drawn} == {"double", "Table.first"}
+    assert {c.sign for c in drawn} == {""}, "it was looked for"
     for candidate in drawn:
         (text,) = candidate.changes.values()
         assert text is not None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 
+from pytest_ssr.campaign.artifact_builder import candidate_fields
 from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
-from pytest_ssr.campaign.score import GateCode, Score, score_of, scored_injectors
+from pytest_ssr.campaign.score import GateCode, Score, is_scored, score_of, scored_injectors
 from pytest_ssr.campaign.survivors import ranked
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry, make_patch
@@ -96,6 +98,22 @@ def test_a_diff_that_does_not_apply_and_a_missing_file_have_no_sign() -> None:
     assert survivor.equivalence is None
     (survivor,) = ranked([result("a is %s", "b is %s", "simple")], lambda path: SOURCE.replace(b"a is", b"c is"))
     assert survivor.equivalence is None
+
+
+def test_the_sign_in_a_result_is_used_and_looked_for_only_without_one() -> None:
+    plain, logging = result("a + 1", "a - 1", "simple"), result("a is %s", "b is %s", "simple")
+    for change, sign, expected in (
+        (plain, "message", EquivalenceSign.MESSAGE),
+        (logging, "", None),
+        (logging, "of a later release", None),
+        (logging, None, EquivalenceSign.LOGGING),
+    ):
+        marked = replace(change, sign=sign)
+        (survivor,) = ranked([marked], read)
+        assert survivor.equivalence is expected
+        assert is_scored(marked, read) is (expected is None)
+    kept = candidate_fields(Candidate("mutation", "change", {}, "box.py", 1, "simple", sign="message"))
+    assert replace(plain, **kept).sign == "message"
 
 
 def test_the_score_counts_changes_whose_outcome_is_known() -> None:

@@ -187,6 +187,25 @@ def test_bug_scope_syntax_errors_that_the_bug_brings(open_builder, weak, before,
     assert bug_scope.check(ValidationContext(artifact, builder.runner)).reason.code is code
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "details"),
+    [
+        ("def f(a):  # ssr: skip\n    return a\n", "def f(a):  # ssr: skip\n    return 1\n", {"line": 1}),
+        ("def f(a):  # ssr: skip\n    return a\n", "def f(a):\n    return a\n", {"line": 1}),
+        ("A = 1\nB = 2  # ssr: skip\n", "A = 1\nB = 3\n", {"line": 2}),
+        ("A = 1\nB = 2  # ssr: skip\n", None, {"line": 2}),
+        ("A = 1\nB = 2  # ssr: skip\n", "A = 2\nB = 2  # ssr: skip\n", None),
+    ],
+)
+def test_bug_scope_code_that_a_comment_excludes(open_builder, weak, before, after, details):
+    builder = open_builder({"pkg/more.py": before})
+    finding = bug_scope.check(ValidationContext(builder.artifact({"pkg/more.py": after}, weak), builder.runner))
+    assert finding.passed is (details is None)
+    if details is not None:
+        assert finding.reason.code is CheckCode.EXCLUDED_CHANGED
+        assert finding.reason.details == {"file": "pkg/more.py", **details}
+
+
 def test_bug_scope_too_few_files(open_builder, weak):
     builder = open_builder(min_changed_files=2)
     rejected(builder, builder.artifact(ADD_BUG, weak), "bug-scope", CheckCode.TOO_FEW_FILES, count=1, required=2)

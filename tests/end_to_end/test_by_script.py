@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,23 @@ def test_a_shell_project(project: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert verdict["fail_to_pass"] == ["add", "double"]
     assert verdict["pass_to_pass"] == ["negate", "nothing", "zero"]
     assert verdict["certified"] == "script"
+
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV", "SSR_"))}
+    session = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:anyio",
+        "-p",
+        "no:hypothesispytest",
+        "--ssr-sandbox",
+        "process",
+    ]
+    session += ["--ssr-validate", str(artifact), "--ssr-by-script", "-q"]
+    done = subprocess.run(session, cwd=project, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
 
     patch = tmp_path / "fix.diff"
     grade = ["grade", artifact, "--repo", project, "--by-script", "--patch", patch]

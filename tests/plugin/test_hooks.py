@@ -126,5 +126,5 @@ def test_a_broken_sandbox_ends_the_run_with_one_message(project: Path) -> None:
 def test_each_hook_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
     names = [n for n in vars(hookspecs) if n.startswith("pytest_ssr_")]
-    assert len(names) == 4
+    assert len(names) == 7
     assert [n for n in names if f"## `{n}`" not in page and f"## {n}" not in page] == []

@@ -16,8 +16,11 @@ from types import SimpleNamespace
 import pytest
 from plain import plain_python
 
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
 from pytest_ssr.plugin.inject import InjectPlugin
 from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.suggestions.suggest import Suggester
 
 WITHOUT = ("-p", "no:anyio", "-p", "no:hypothesispytest")
 """Plugins that are installed only for the tests of this package, and take half of the start-up time."""
@@ -388,3 +391,55 @@ def test_a_pull_request_passes_the_gate_only_with_tests(tmp_path: Path, tests: s
     assert content["score"]["complete"]
     assert {a["scope"] for a in content["attempts"]} == {"scale"}
     assert "combination" not in {a["strategy"] for a in content["attempts"]}
+
+
+WEAK = {
+    "shop.py": "def large(x):\n    return x > 7\n\n\ndef small(x):\n    return x < 3\n",
+    "test_shop.py": "import shop\n\n\ndef test_large():\n    assert not shop.large(0)\n\n\n"
+    "def test_small():\n    assert shop.small(0)\n\n\ndef test_nothing():\n    pass\n",
+}
+INTERRUPTING = """\
+from pytest_ssr.suggestions.suggest import Suggester
+
+
+def suggest(self, survivor, changed):
+    raise KeyboardInterrupt
+
+
+Suggester.suggest = suggest
+"""
+
+
+@pytest.mark.long
+def test_suggested_tests_are_shown_written_and_kept_at_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name, text in WEAK.items():
+        (project / name).write_text(text)
+    common = ("--ssr-inject", "--ssr-fail-under", "0", "--ssr-changes", "6", "--ssr-json", "../out.json")
+    done = run(project, *common, "--ssr-suggest", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "suggested tests: 1 for 1 survivor" in done.stdout
+    (first,) = json.loads((tmp_path / "out.json").read_text())["suggested_tests"]
+    for line in filter(None, first["test"].splitlines()):
+        assert line in done.stdout
+    # The first one is stored; the search for the second one is interrupted.
+    (tmp_path / "interrupting_search.py").write_text(INTERRUPTING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = run(project, *common, "--ssr-suggest", "2", "-p", "interrupting_search")
+    assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout + done.stderr
+    assert "suggested tests: 1 for 1 survivor" in done.stdout
+    assert "interrupted; what is finished is kept" in done.stdout
+    assert json.loads((tmp_path / "out.json").read_text())["suggested_tests"] == [first]
+
+    def interrupted(self: Suggester, *_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Suggester, "suggest", interrupted)
+    command = ["inject", str(project), "--fail-under", "0", "--changes", "6", "--suggest", "2", "--sandbox", "process"]
+    assert main([*command, "--python", str(plain_python())]) == ExitCode.BROKEN
+    captured = capsys.readouterr()
+    assert "suggested tests: 1 for 1 survivor" in captured.out
+    assert "interrupted; what is finished is kept" in captured.err

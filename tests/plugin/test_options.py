@@ -75,6 +75,19 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(
         rule_settings(pytester.parseconfig())
 
 
+def test_scripts_alone_judge_artifacts_that_are_given(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyprojecttoml("[tool.ssr]\nby-script = true\n")
+    assert rule_settings(pytester.parseconfig("--ssr-validate=x")).by_script
+    assert not rule_settings(pytester.parseconfig("--ssr-inject")).by_script
+    with pytest.raises(SettingsError, match="--ssr-by-script is for --ssr-validate and --ssr-solve"):
+        rule_settings(pytester.parseconfig("--ssr-inject", "--ssr-by-script"))
+    monkeypatch.setenv("SSR_BY_SCRIPT", "yes")
+    with pytest.raises(SettingsError, match="SSR_BY_SCRIPT is for"):
+        rule_settings(pytester.parseconfig("--ssr-inject"))
+
+
 @pytest.fixture
 def command_line(pytester: pytest.Pytester) -> None:
     """Register the keys of `ssr` as an installed distribution does."""

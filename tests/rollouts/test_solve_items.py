@@ -18,8 +18,9 @@ from proven import Proven
 from harness.agents.limits import RolloutLimits
 from harness.rollouts.pytest_backend import PytestBackend
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.checks.validator import Validation
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.records.artifact import write_artifact
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -106,7 +107,9 @@ def test_an_invalid_artifact_is_validated_once(proven: Proven, tmp_path: Path, m
     bad.mkdir()
     write_artifact(bad, replace(proven.artifact, bug=proven.artifact.weaken))
     validations: list[object] = []
-    monkeypatch.setattr("harness.rollouts.runner.Validation", lambda *of: validations.append(of) or Validation(*of))
+    monkeypatch.setattr(
+        "harness.rollouts.runner.validate", lambda *of, **more: validations.append(of) or validate(*of, **more)
+    )
     backend = make_backend(proven, Store(tmp_path / "s"), tmp_path)
     for number in range(3):
         with pytest.raises(ArtifactError, match="the artifact is not valid, nothing to solve"):
@@ -117,7 +120,7 @@ def test_an_invalid_artifact_is_validated_once(proven: Proven, tmp_path: Path, m
 
 def make_backend(proven: Proven, store: Store, folder: Path, **settings: Any) -> PytestBackend:
     runner_arguments = {"settings": RuleSettings(), "sandbox": "process", "python": plain_python()}
-    arguments: dict[str, Any] = {"limits": {}, "workers": 1, **settings}
+    arguments: dict[str, Any] = {"limits": {}, "workers": 1, "extensions": Extensions(), **settings}
     solver = scripted(folder / "comments.json", COMMENTS)
     return PytestBackend(
         proven.project, store, [], solver=solver, seed=0, runner_arguments=runner_arguments, **arguments

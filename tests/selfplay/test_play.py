@@ -28,6 +28,7 @@ from harness.records.episode import RefusalCode
 from harness.records.trajectory import read_trajectory
 from harness.settings.commands import SolveSettings
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.project.solver_checkout import Leak
 from pytest_ssr.records.artifact import read_artifact, write_artifact
 from pytest_ssr.storage.store import Store
@@ -400,7 +401,9 @@ def test_options_for_the_judge(tmp_path: Path) -> None:
         assert parsed is not None
         settings = parsed.settings
         assert isinstance(settings, SolveSettings)
-        judge = chosen_judge(settings.players.judge, open_players(settings.players, settings.typed, tmp_path))
+        judge = chosen_judge(
+            settings.players.judge, open_players(settings.players, settings.typed, tmp_path, Extensions())
+        )
         assert judge is not None
         assert (judge.sampling.temperature, judge.sampling.max_tokens) == (0.2, most)
         assert judge.votes == 3

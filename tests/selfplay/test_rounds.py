@@ -22,7 +22,7 @@ from proven import Proven
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
 from harness.injectors.campaign import ModelCampaign
-from harness.injectors.model import ModelInjector
+from harness.injectors.model import Injected, ModelInjector
 from harness.models.http import HttpModel
 from harness.models.protocol import hash_path, identity_of
 from harness.models.scripted import ScriptedModel
@@ -34,6 +34,7 @@ from harness.rollouts.player_factory import PlayerFactory
 from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.runner import validated_verdict as prove
 from harness.selfplay.curriculum import Curriculum, Table
+from harness.selfplay.higher_order import HigherOrderArtifacts
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
 from harness.selfplay.report import lines, tables
@@ -42,14 +43,17 @@ from harness.selfplay.rounds import SelfPlay, Watch
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.checks import Finding
 from pytest_ssr.errors import ModelError
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.grading import Grade
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.history import HistoryInjector
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -70,6 +74,41 @@ def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> N
     episodes = selfplay(project, bugs, Told(), watch, rounds=2).play()
     assert events == ["0 op-add", "1 op-clamp"]
     assert [(e.round, e.operator) for e in episodes] == [(1, "op-add"), (2, "op-clamp")]
+
+
+@pytest.mark.long
+def test_checks_of_plugins_reject_bugs_and_verdicts_are_observed(project: Path, bugs: Store) -> None:
+    observed: list[Verdict] = []
+
+    def call(name: str, **arguments: Any) -> list[Any]:
+        if name == "pytest_ssr_verdict":
+            observed.append(arguments["verdict"])
+        check = ("no-sum", lambda case: Finding(b"a - b" not in case.artifact.bug.data, "a sum"))
+        return [[check]] if name == "pytest_ssr_checks" else []
+
+    extensions = Extensions(call)
+    play = selfplay(project, bugs, Told(), extensions=extensions, attempts=1)
+    assert play.key != selfplay(project, bugs, Told(), attempts=1).key
+    episodes = play.play()
+    assert [(e.operator, e.check) for e in episodes] == [("op-add", "no-sum"), ("op-clamp", "")]
+    assert [(v.artifact_id, v.checks[-1].name) for v in observed] == [(episodes[1].artifact_id, "no-sum")]
+
+
+def test_checks_of_plugins_are_passed_to_injectors_of_artifacts(proven: Proven, tmp_path: Path) -> None:
+    checks = (("own", lambda case: Finding(True, "")),)
+    seen: list[Any] = []
+
+    class Capturing(HigherOrderArtifacts):
+        def inject(self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Any = ()) -> Injected:
+            seen.append(extra_checks)
+            done = journal.end(ExitReason.SUBMITTED, "")
+            return Injected(None, None, "direct", done, CheckReason(CheckCode.NOTHING_CHANGED))
+
+    store, injector = Store(tmp_path / "s"), Capturing([])
+    campaign = ModelCampaign(proven.runner, store, injector, seed=0, extra_checks=checks)
+    campaign.attempt(0)
+    assert seen == [checks]
+    assert campaign.key != ModelCampaign(proven.runner, store, injector, seed=0).key
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.rollouts.player_factory import writes_code
+from harness.rollouts.player_factory import solver_writes_code
 from harness.solvers.search import arrays
 from harness.solvers.search.features import NAMES
 from harness.solvers.search.policy import Policy, load_policy
@@ -250,10 +250,10 @@ def test_the_command_gives_one_escaped_line(
 
 def test_a_policy_with_a_generator_writes_code(folder: Path) -> None:
     name = f"search:policy={folder}"
-    assert not writes_code("search")
-    assert not writes_code(name)
+    assert not solver_writes_code("search")
+    assert not solver_writes_code(name)
     (folder / "generator.npz").touch()
-    assert writes_code(name)
+    assert solver_writes_code(name)
 
 
 def test_a_loaded_policy_ranks_as_the_saved_one(folder: Path) -> None:

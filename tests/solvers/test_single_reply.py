@@ -19,6 +19,7 @@ from harness.records.messages import ASSISTANT, Message
 from harness.records.trajectory import ExitReason, Journal, Trajectory
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ProjectError, SettingsError
+from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -38,6 +39,17 @@ def injector(proven: Proven, strategy: str, *replies: str) -> SingleReplyInjecto
 def inject(proven: Proven, path: Path, strategy: str, reply: str) -> Injected:
     journal = Journal(Trajectory("r", proven.runner.snapshot.tree_hash, "injector", 0, "scripted"), path)
     return injector(proven, strategy, reply).inject(proven.runner.scoped(), seed=1, journal=journal)
+
+
+def test_a_function_that_a_comment_excludes_is_not_drawn(proven: Proven, tmp_path: Path) -> None:
+    text = (proven.project / "calc.py").read_text()
+    text = text.replace("):\n", "):  # ssr: skip\n")
+    (tmp_path / "p" / "tests").mkdir(parents=True)
+    (tmp_path / "p" / "calc.py").write_text(text)
+    (tmp_path / "p" / "tests" / "test_calc.py").write_text("def test_nothing():\n    pass\n")
+    snapshot = take_snapshot(tmp_path / "p", tmp_path / "trees")
+    assert injector(proven, MODIFY).request(proven.runner.snapshot, Random(0)) is not None
+    assert injector(proven, MODIFY).request(snapshot, Random(0)) is None
 
 
 @pytest.mark.long

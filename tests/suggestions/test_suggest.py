@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from plain import plain_python
@@ -14,10 +17,12 @@ from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.findings import findings_of
+from pytest_ssr.campaign.results_json import results_json
+from pytest_ssr.campaign.score import score_of
 from pytest_ssr.campaign.suggested_tests import suggest_tests
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry, make_patch
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -227,11 +232,43 @@ def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> No
         survivors = [r.index for r in results if r.status is CandidateStatus.SURVIVED]
         assert survivors
         over = suggest_tests(campaign, results, 1, deadline=-math.inf)
-        assert [s.reason for s in over] == [NoSuggestion.LIMIT]
+        assert [s.reason for s in over.tests] == [NoSuggestion.LIMIT]
         assert not findings_of(campaign, results).suggestions
-        (first,) = suggest_tests(campaign, results, 1, deadline=math.inf)
+        (first,) = suggest_tests(campaign, results, 1, deadline=math.inf).tests
         assert "large(" in first.test
         runs = campaign.runner.counts.runs
-        assert suggest_tests(campaign, results, 1, deadline=math.inf) == [first]
+        assert suggest_tests(campaign, results, 1, deadline=math.inf).tests == [first]
         assert campaign.runner.counts.runs == runs
         assert findings_of(campaign, results).suggestions == {first.index: first}
+        score = score_of(results, campaign.snapshot.read, Goal(1))
+        data = results_json(
+            campaign, Goal(1), results, score, fail_under=None, seconds=1.0, time_is_up=False, suggestions=[first]
+        )
+        assert [SuggestedTest.from_json(s) for s in json.loads(json.dumps(data))["suggested_tests"]] == [first]
+
+
+def test_what_is_found_before_an_interrupt_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    survivors = [
+        CandidateResult(index, CandidateStatus.SURVIVED, "mutation", "change", "shop.py", 1, "f", "", "")
+        for index in range(3)
+    ]
+    snapshot = SimpleNamespace(read=lambda path: b"def f():\n    pass\n", allowed=["shop.py"])
+    store = Store(tmp_path / "store")
+    runner = SimpleNamespace(snapshot=snapshot)
+    campaign: Any = SimpleNamespace(
+        key="k", store=store, snapshot=snapshot, seed=0, runner=runner, baseline=None, candidate=lambda index: index
+    )
+    first = SuggestedTest(0, "shop.py", 1, "f", "def test():\n    assert f()\n")
+
+    def suggest(self: Suggester, survivor: CandidateResult, changed: object) -> SuggestedTest:
+        if survivor.index:
+            raise KeyboardInterrupt
+        return first
+
+    monkeypatch.setattr(Suggester, "suggest", suggest)
+    monkeypatch.setattr("pytest_ssr.campaign.suggested_tests.candidate_state", lambda *_: None)
+    shown: list[str] = []
+    found = suggest_tests(campaign, survivors, 3, deadline=math.inf, progress=shown.append)
+    assert (list(found.tests), found.is_interrupted) == ([first], True)
+    assert SuggestedTest.from_json(store.record("suggestions/k", "00000")) == first
+    assert shown[-1] == "", "the progress line is removed"

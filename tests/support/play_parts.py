@@ -16,6 +16,7 @@ from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
 from harness.selfplay.rounds import SelfPlay, Watch
 from harness.solvers.protocol import Solution, SolverTask
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.storage.store import Store
@@ -81,11 +82,19 @@ def selfplay(
     solver: Any,
     watch: Watch | None = None,
     model: ScriptedModel | None = None,
+    extensions: Extensions | None = None,
     **settings: Any,
 ) -> SelfPlay:
     """model: injects bugs instead of `Ordered`."""
     values = {"count": 1, "attempts": 2, "higher_order": 0, "adaptive": False, **settings}
     by_model = model and ModelInjector(model, "direct", rejections=0)
     return SelfPlay(
-        [Project(project)], store, solver, PlaySettings(**values), injectors=[Ordered()], model=by_model, watch=watch
+        [Project(project)],
+        store,
+        solver,
+        PlaySettings(**values),
+        injectors=[Ordered()],
+        model=by_model,
+        watch=watch,
+        extensions=extensions,
     )

@@ -37,6 +37,7 @@ from harness.settings.commands import EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.progress import format_duration
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.reasons import Reason, ReasonCode
@@ -133,7 +134,7 @@ def _open_rollouts(
 ) -> RolloutWork:
     """Return the rollouts of a run. workers: how many share its budget."""
     chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
-    players = open_players(chosen, settings.typed, store.root)
+    players = open_players(chosen, settings.typed, store.root, load_extensions())
     solver = chosen_solver(chosen, players)
     name = require_name(settings.name or solver.name, "--name")
     units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]

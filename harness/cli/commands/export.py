@@ -17,7 +17,7 @@ from harness.cli.terminal import Terminal
 from harness.exporters.card import card
 from harness.exporters.dataset_writer import Destination, Sink
 from harness.exporters.filters import Filters
-from harness.exporters.formats import FORMATS
+from harness.exporters.formats import FORMATS, formats_of
 from harness.exporters.index import Index
 from harness.exporters.library import ArtifactGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
@@ -30,6 +30,7 @@ from harness.settings.results import ExportSettings, FilterSettings
 from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError, StoreWriteError
+from pytest_ssr.installed_plugins import load_extensions
 
 _STATUS_INTERVAL_ROWS = 500
 _UNSET = (None, "", (), False)
@@ -133,7 +134,7 @@ def _repository(row: Row) -> str:
 
 def export(settings: ExportSettings) -> int:
     """Export rows; return 0 if there are any, else 1 without writing files."""
-    form = FORMATS[settings.format]
+    form = FORMATS.get(settings.format) or formats_of(load_extensions())[settings.format]
     splits = Splits.parse(settings.splits, settings.seed)
     filters, choices = _filters(settings.filters, form), _choices(settings, form)
     destination = Destination.parse(settings.out, settings.container, tar=not form.columns)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
+from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
 from harness.injectors.campaign_work import CampaignWork
 from harness.selfplay.project import Project
@@ -37,6 +37,7 @@ from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_inje
 from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
+from pytest_ssr.extensions import Extensions
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, Goal
@@ -50,34 +51,26 @@ _PER_CHANGE = 3
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
+    extensions = extensions_of_sources([settings.repo], conftest=settings.conftest, ray=settings.ray)
     report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
     with until(deadline):
-        try:
-            campaign = _open_campaign(settings, terminal)
-        except TimeBudgetError:
-            assert budget_s is not None
-            if settings.json:
-                print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
-            terminal.echo(ended_while_measuring(budget_s), "bad")
-            return ExitCode.NO
-        except NothingToDoError as error:
-            if settings.json:
-                print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
-            terminal.echo(f"ssr: {error}")
-            return ExitCode.DONE
-        results = _run_candidates(settings, campaign, terminal)
+        campaign = _opened(settings, extensions, terminal, budget_s)
+        if isinstance(campaign, ExitCode):
+            return campaign
+        results = _run_candidates(settings, campaign, extensions, terminal)
+    goal = goal_of(settings)
+    # After an interrupt of the search for tests, nothing more can be drawn.
+    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
     suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
     if is_github(os.environ):
         append_job_summary(findings, os.environ)
-    goal = goal_of(settings)
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
-    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
     done = score.gate(settings.fail_under) is GateCode.PASSED if settings.fail_under is not None else reached
     if settings.json:
         content = results_json(
@@ -88,13 +81,15 @@ def inject(settings: InjectSettings) -> int:
             fail_under=settings.fail_under,
             seconds=terminal.elapsed_s,
             time_is_up=out_of_time,
-            suggestions=suggestions,
+            suggestions=suggestions.tests,
         )
         print(json.dumps(content, indent=1))
+        if suggestions.is_interrupted:
+            raise KeyboardInterrupt
         return ExitCode.DONE if done else ExitCode.NO
     for kind, line in summary_lines(campaign, results, SummaryStyle(settings.diffs, "--diffs")):
         terminal.echo(line, kind)
-    for kind, line in suggestion_lines(suggestions):
+    for kind, line in suggestion_lines(suggestions.tests):
         terminal.echo(line, kind)
     terminal.echo(score.line, "heading")
     if settings.fail_under is not None:
@@ -109,7 +104,28 @@ def inject(settings: InjectSettings) -> int:
     if _annotates(settings):
         for line in annotation_lines(findings):
             terminal.echo(line)
+    if suggestions.is_interrupted:
+        raise KeyboardInterrupt
     return ExitCode.DONE if done else ExitCode.NO
+
+
+def _opened(
+    settings: InjectSettings, extensions: Extensions, terminal: Terminal, budget_s: float | None
+) -> Campaign | ExitCode:
+    """Return the campaign, or the exit code if the time ended before it began or there is nothing to do."""
+    try:
+        return _open_campaign(settings, extensions, terminal)
+    except TimeBudgetError:
+        assert budget_s is not None
+        if settings.json:
+            print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
+        terminal.echo(ended_while_measuring(budget_s), "bad")
+        return ExitCode.NO
+    except NothingToDoError as error:
+        if settings.json:
+            print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
+        terminal.echo(f"ssr: {error}")
+        return ExitCode.DONE
 
 
 def goal_of(settings: InjectSettings) -> Goal:
@@ -123,7 +139,7 @@ def _annotates(settings: InjectSettings) -> bool:
     return settings.annotations == "on"
 
 
-def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
+def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: Terminal) -> Campaign:
     terminal.status("copying the project and measuring its tests")
     store = Store(settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr")
     project = _project(settings, store, terminal)
@@ -143,6 +159,9 @@ def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
         tests=settings.tests,
         jobs=settings.jobs,
         revision=settings.diff,
+        extra_injectors=extensions.injectors(),
+        extra_sandboxes=extensions.sandboxes(),
+        extra_checks=extensions.checks(),
         progress=ProgressLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
@@ -167,8 +186,17 @@ def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Proj
     return projects[0]
 
 
-def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
+def _run_candidates(
+    settings: InjectSettings, campaign: Campaign, extensions: Extensions, terminal: Terminal
+) -> list[CandidateResult]:
     goal = goal_of(settings)
+
+    def report(result: CandidateResult) -> None:
+        terminal.echo(result_line(result), result.status.value)
+        verdict = campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
+        if verdict is not None:
+            extensions.observe(verdict)
+
     with (
         contextlib.closing(campaign),
         open_executor(settings.ray, settings.jobs, campaign.store, terminal) as executor,
@@ -178,6 +206,6 @@ def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Term
             goal,
             units=executor.units(CampaignWork(campaign)),
             most=_PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
-            report=lambda a: terminal.echo(result_line(a), a.status.value),
+            report=report,
             progress=lambda done: terminal.status(progress_line(done, goal, terminal.elapsed_s)),
         )

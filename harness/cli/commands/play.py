@@ -11,13 +11,13 @@ from typing import Any
 from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
-from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
+from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe, require_reachable
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.injectors.model import ModelInjector
 from harness.records.episode import Episode, Rollout, count_ungraded
-from harness.rollouts.player_factory import writes_code
+from harness.rollouts.player_factory import injector_writes_code, solver_writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.play_settings import PlaySettings as RoundSettings
 from harness.selfplay.report import heading, lines, tables
@@ -30,6 +30,7 @@ from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.script_template import runner_of_script
+from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -48,7 +49,8 @@ def solve(settings: SolveSettings) -> int:
     require_directory(settings.repo)
     solver_name, store_path = settings.players.solver.name, settings.store or settings.repo / ".ssr"
     statement = read_statement(settings.statement, solver_name)
-    with open_players(settings.players, settings.typed, store_path) as players:
+    extensions = load_extensions(settings.repo)
+    with open_players(settings.players, settings.typed, store_path, extensions) as players:
         solver = chosen_solver(settings.players, players)
         judge = chosen_judge(settings.players.judge, players)
         store = Store(store_path)
@@ -61,7 +63,8 @@ def solve(settings: SolveSettings) -> int:
             store,
             **settings.execution.run_options(by_script=settings.by_script),
             test_runner=runner_of_script(artifact.script),
-            model_written=writes_code(solver_name) or not is_trusted(store, directory),
+            model_written=solver_writes_code(solver_name) or not is_trusted(store, directory),
+            extra_sandboxes=extensions.sandboxes(),
         )
         verdict = validated_verdict(
             artifact, runner, store, begin=lambda: terminal.status("validating the artifact first")
@@ -135,15 +138,16 @@ def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
     require_reachable(settings.ray, settings.injector, settings.players.solver.name, settings.players.judge.model)
-    if settings.by_script and not writes_code(settings.injector):
+    if "by-script" in settings.typed and not injector_writes_code(settings.injector):
         raise SettingsError(f"--by-script is for a model that injects, not for {settings.injector}", option="by-script")
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
     store_path = settings.store or directory / ".ssr"
-    with open_players(settings.players, settings.typed, store_path, injector=settings.injector) as players:
-        by_model = writes_code(settings.injector)
-        injectors = [] if by_model else load_injectors(settings.injector)
+    extensions = extensions_of_sources(settings.source, conftest=settings.conftest, ray=settings.ray)
+    with open_players(settings.players, settings.typed, store_path, extensions, injector=settings.injector) as players:
+        by_model = injector_writes_code(settings.injector)
+        injectors = [] if by_model else load_injectors(settings.injector, extensions.injectors())
         model = None
         if by_model:
             model = players.injector(
@@ -183,6 +187,7 @@ def play(settings: PlaySettings) -> int:
                 executor=executor,
                 players=recipe.open_solver,
                 model_recipe=recipe.open_injector if by_model else None,
+                extensions=extensions,
             )
             episodes = run.play()
             nodes = [node.to_json() for node in executor.nodes]
@@ -208,10 +213,10 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
         higher_order_form=settings.higher_order_form,
         grade_unsubmitted=players.model.grade_unsubmitted,
         grade_by=settings.rule,
-        model_written=writes_code(players.solver.name) or writes_code(settings.injector),
+        model_written=solver_writes_code(players.solver.name) or injector_writes_code(settings.injector),
         sandbox=settings.execution.sandbox,
         python=settings.execution.python,
-        rule=settings.execution.rules(by_script=settings.by_script),
+        rule=settings.execution.rules(by_script=settings.by_script and injector_writes_code(settings.injector)),
     )
 
 

@@ -15,7 +15,7 @@ from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages
 from harness.settings.service import ReportSettings
 from harness.storage.atomic_write import write_bytes
-from pytest_ssr.campaign.findings import stored_findings
+from pytest_ssr.campaign.findings import Findings, campaign_findings, stored_findings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.campaign.report_files import ReportFiles, page_path
 from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
@@ -43,7 +43,10 @@ def _report_project(settings: ReportSettings) -> int:
     files = ReportFiles.open(html=settings.html)
     root = settings.store or settings.path / ".ssr"
     require_store(root)
-    findings = stored_findings(Store(root), settings.path)
+    return _write_findings(settings, files, stored_findings(Store(root), settings.path))
+
+
+def _write_findings(settings: ReportSettings, files: ReportFiles, findings: Findings) -> int:
     (path,) = files.write(findings)
     score, size = findings.score_of(findings.results), path.stat().st_size
     if settings.json:
@@ -62,6 +65,9 @@ def _report_store(settings: ReportSettings) -> int:
     require_packages()
     from harness.service.dashboard.snapshot import snapshot
 
+    findings = campaign_findings(Store(settings.path), settings.run) if settings.run else None
+    if findings is not None:
+        return _write_findings(settings, ReportFiles.open(html=settings.html), findings)
     terminal = Terminal(quiet=settings.json)
     page = page_path(settings.html)
     with _records(settings.path, terminal) as records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -201,7 +201,7 @@ def _function(
     results: Sequence[CandidateResult],
     source: Sequence[Markup] | None,
     addresses: dict[int, str],
-    signs: dict[int, EquivalenceSign],
+    signs: Mapping[int, EquivalenceSign],
 ) -> FunctionPart:
     survivors = sorted((r for r in results if r.status is CandidateStatus.SURVIVED), key=lambda r: (r.line, r.index))
     placed = [r for r in survivors if source is not None and edits_of(r.diff, r.path)]
