@@ -67,7 +67,7 @@ class Work(OpenWork[A_contra, R], Protocol):
     def place(self, argument: A_contra) -> str:
         """Return the name of what a unit needs besides the work, such as an image: a machine that had it is faster."""
 
-    def ahead(self, argument: A_contra) -> Callable[[], object] | None:
+    def ahead(self, argument: A_contra) -> Callable[[Node], object] | None:
         """Return what a machine can do for a unit while it runs others, such as pulling an image; None if nothing.
 
         It is pickled. If it fails, the unit itself reports the cause.

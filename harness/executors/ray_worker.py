@@ -129,10 +129,10 @@ class SlotWorker:
         except Exception as error:
             return Outcome(failure=Failure.of(error))
 
-    def fetch(self, ahead: Callable[[], object]) -> None:
+    def fetch(self, ahead: Callable[[Node], object]) -> None:
         """Do something for a unit that waits; if it fails, the unit itself reports the cause."""
         with contextlib.suppress(Exception):
-            ahead()
+            ahead(self._node)
 
     def stop(self, unit: str) -> None:
         """Stop a unit that runs, or will be started."""

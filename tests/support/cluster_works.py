@@ -29,8 +29,11 @@ class Probe:
     def place(self, argument: str) -> str:
         return argument if argument.startswith("image:") else ""
 
-    def ahead(self, argument: str) -> Callable[[], object] | None:
-        return partial(self.note, f"fetch-{argument}") if argument.startswith("image:") else None
+    def ahead(self, argument: str) -> Callable[[Node], object] | None:
+        return partial(self.fetch, argument) if argument.startswith("image:") else None
+
+    def fetch(self, argument: str, node: Node) -> None:
+        self.note(f"fetch-{argument}")
 
     def send(self, argument: str, cluster: Cluster) -> str:
         return argument

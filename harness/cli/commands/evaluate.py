@@ -19,7 +19,7 @@ from harness.cli.players import chosen_solver, open_players, share_of
 from harness.cli.terminal import Terminal
 from harness.datasets import Instance, InstanceError
 from harness.datasets.environments import Environments
-from harness.datasets.repositories import REPOSITORIES, Repositories
+from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.plan import Planner
 from harness.evaluation.predictions import read_predictions, require_name
@@ -35,6 +35,7 @@ from harness.models.factory import is_model
 from harness.records.evaluation_result import EvaluationResult, Status
 from harness.settings.commands import EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
+from harness.storage.rebuilt import REPOSITORIES
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import format_duration
