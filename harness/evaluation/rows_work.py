@@ -18,7 +18,7 @@ from harness.records.evaluation_result import EvaluationResult
 from harness.records.trajectory import ExitReason
 from harness.rollouts.attempts_work import MACHINE_FAULTS
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
-from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import Limits, WithImage
 
@@ -53,9 +53,9 @@ class RowsWork:
         """Do a unit here."""
         return self.work.make(unit)
 
-    def is_fault(self, result: EvaluationResult) -> bool:
-        """Return whether a unit has no grade because of the machine."""
-        return is_fault(result)
+    def fault(self, result: EvaluationResult) -> Reason | None:
+        """Return why a unit has no grade, if that may be because of the machine."""
+        return fault_in(result)
 
     def place(self, unit: Unit) -> str:
         """Return the row's image, or its tree."""
@@ -137,9 +137,9 @@ class OpenRowsWork:
             except OSError as error:
                 raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
 
-    def is_fault(self, result: EvaluationResult) -> bool:
-        """Return whether a unit has no grade because of the machine."""
-        return is_fault(result)
+    def fault(self, result: EvaluationResult) -> Reason | None:
+        """Return why a unit has no grade, if that may be because of the machine."""
+        return fault_in(result)
 
     def close(self) -> None:
         """Close the grader and the solver."""
@@ -158,8 +158,7 @@ def pull_image(sandbox: str, node: Node) -> None:
         getattr(provider, "close", lambda: None)()
 
 
-def is_fault(result: EvaluationResult) -> bool:
-    """Return whether a result has no grade because of the machine."""
-    return result.verdict is None and (
-        result.reason.code in _MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
-    )
+def fault_in(result: EvaluationResult) -> Reason | None:
+    """Return why a result has no grade, if that may be because of the machine."""
+    is_fault = result.reason.code in _MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
+    return result.reason if result.verdict is None and is_fault else None

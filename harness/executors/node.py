@@ -99,8 +99,10 @@ class NodeState:
     """Units that lost their worker."""
     faults: int = 0
     """Units, and starts of workers, that failed because of the machine."""
-    failed_since: set[str] = field(default_factory=set)
-    """The units that failed since the last one with a result."""
+    failed_since: dict[str, bool] = field(default_factory=dict)
+    """The units that failed since the last one with a result, and whether another node had a result of them."""
+    cause: str = ""
+    """Why the last of them failed."""
     seconds: float = 0.0
     """Seconds of the units with a result."""
     has_left: bool = False

@@ -17,6 +17,7 @@ from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
 if TYPE_CHECKING:
     from harness.executors.node import Node, NodeState
+    from pytest_ssr.records.reasons import Reason
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -47,8 +48,8 @@ class Runnable(Protocol[A_contra, R_co]):
 class OpenWork(Runnable[A_contra, R], Protocol):
     """What a worker holds open to do units."""
 
-    def is_fault(self, result: R) -> bool:
-        """Return whether the machine is the cause of a result, so that another machine should try."""
+    def fault(self, result: R) -> Reason | None:
+        """Return why a result is none, if the machine may be the cause, so that another one should try."""
 
     def close(self) -> None:
         """Release everything that was opened. Idempotent."""

@@ -56,9 +56,8 @@ class CampaignWork:
             campaign.key,
         )
 
-    def is_fault(self, result: CandidateResult | None) -> bool:
-        """Return False: a sandbox that fails raises an error."""
-        return False
+    def fault(self, result: CandidateResult | None) -> None:
+        """Return None: a sandbox that fails raises an error."""
 
     def close(self) -> None:
         """Leave the campaign to those who opened it."""
@@ -109,9 +108,8 @@ class OpenCampaign:
         """Try a candidate."""
         return self.campaign.attempt(index)
 
-    def is_fault(self, result: CandidateResult | None) -> bool:
-        """Return False: a sandbox that fails raises an error."""
-        return False
+    def fault(self, result: CandidateResult | None) -> None:
+        """Return None: a sandbox that fails raises an error."""
 
     def close(self) -> None:
         """Stop the fork server."""

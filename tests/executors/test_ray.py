@@ -95,6 +95,26 @@ def test_a_machine_fault_is_tried_elsewhere_and_then_is_the_error(executor: RayE
         assert len(probe.begun(argument)) == 2
 
 
+def test_a_full_disk_of_a_node_is_its_fault(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units:
+        assert units.submit("full:1").result().startswith("full:1")
+    assert len(set(probe.begun("full:1"))) == 2
+
+
+def test_a_frozen_worker_is_ended_and_its_unit_runs_elsewhere(
+    executor: RayExecutor, probe: Probe, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_slots, "_ASK_S", 0.5)
+    monkeypatch.setattr(ray_slots, "_SILENT_S", 4.0)
+    with executor.units(probe) as units:
+        result = units.submit("freeze:1").result()
+    first, second = probe.begun("freeze:1")
+    assert first != second
+    assert result == f"freeze:1 {second}"
+    assert len(messages) == 1
+    assert [node.lost for node in executor.nodes if node.lost] == [1]
+
+
 def test_an_unforeseen_error_ends_the_unit_at_once(executor: RayExecutor, probe: Probe) -> None:
     with executor.units(probe) as units, pytest.raises(SsrError, match=r"cluster_works\.py"):
         units.submit("error:x").result()
@@ -191,6 +211,28 @@ def test_a_node_without_a_cache_is_drained_and_the_others_work(
         assert not any(result.endswith(tmp_path.name) for result in results)
         (drained,) = [node for node in executor.nodes if node.drained]
         assert any(message.startswith(drained.name) for message in messages)
+    finally:
+        cluster.kill(bad)
+
+
+def test_a_node_that_lacks_something_is_drained_with_its_name_and_the_others_work(
+    cluster: LocalCluster, executor: RayExecutor, probe: Probe, messages: list[str]
+) -> None:
+    bad = cluster.add(SSR_TEST_LACKS="bubblewrap")
+    try:
+        wait_until(lambda: "of 3 workers" in executor.summary())
+        with executor.units(probe) as units:
+            arguments = [f"n{n}" for n in range(20)]
+            results = {argument: future.result() for argument, future in completed(units, arguments)}
+        assert set(results) == set(arguments)
+        (drained,) = [node for node in executor.nodes if node.drained]
+        assert drained.done == 0
+        # As many as had been begun when the third one was known to be its fault.
+        assert 3 <= drained.faults <= 6
+        assert messages == [f"{drained.name} gets no more work: {drained.drained}"]
+        assert "bubblewrap" in drained.drained
+        # A unit that failed there was begun once.
+        assert all(len(probe.begun(argument)) == 1 for argument in arguments)
     finally:
         cluster.kill(bad)
 

@@ -41,6 +41,8 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import format_duration
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.sandbox import choose
+from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.storage.store import Store, key_of
 
 _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
@@ -167,12 +169,23 @@ class _OpenElsewhere:
         return cls(settings, python)
 
     def __call__(self, node: Node) -> Work:
+        self._require_sandbox()
         if self.interpreter is not None:
             here = find_interpreter(Path.cwd(), self.interpreter.executable, needs_pytest=False)
             require_same_environment(here, self.interpreter)
         if isinstance(self.settings, EvalSettings):
             return PredictionWork.of(_open_grader(self.settings, node.store, keep_trees=False), [], [])
         return _open_rollouts(self.settings, node.store, [], workers=node.workers, keep_trees=False)
+
+    def _require_sandbox(self) -> None:
+        """Raise SandboxUnavailableError if no row can run here, whatever its image: the machine lacks the sandbox."""
+        run = self.settings.evaluation
+        if run.instances.images == "docker":
+            with contextlib.closing(DockerProvider()) as provider:
+                provider.connect()
+        else:
+            provider = choose(run.instances.images or run.execution.sandbox, model_written=True)
+            getattr(provider, "close", lambda: None)()
 
 
 class _Progress:
