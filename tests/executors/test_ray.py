@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("ray", reason="tox -e ray installs it")
 
 import cluster_works
+from clocks import DAY_S
 from cluster_works import Probe
 from clusters import LocalCluster
 from ray import cloudpickle
@@ -57,6 +58,15 @@ def test_units_run_on_all_nodes_and_their_records_reach_the_store(
         assert store.record("attempts/probe", argument.replace(":", "-")) == {"result": results[argument]}
         assert len(probe.begun(argument)) == 1
     assert sum(node.done for node in executor.nodes) == 20
+
+
+def test_the_clocks_of_the_nodes_differ_and_their_durations_do_not(executor: RayExecutor, probe: Probe) -> None:
+    wait_until(lambda: "of 2 workers" in executor.summary())
+    with executor.units(probe) as units:
+        futures = [units.submit(f"clock:{n}") for n in range(2)]
+        one, other = sorted(float(future.result().split()[1]) for future in futures)
+    assert DAY_S - 60 < other - one < DAY_S + 60
+    assert all(0.5 <= node.seconds < 60 for node in executor.nodes)
 
 
 def test_what_the_store_has_is_not_done_again(executor: RayExecutor, probe: Probe) -> None:
