@@ -20,7 +20,6 @@ from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.storage.baseline_store import baseline_files
 
-
 _LONGEST_PACE_S = 10.0
 """The most seconds of the tests by which the pace of a machine is known, if there are shorter ones."""
 

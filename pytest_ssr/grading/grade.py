@@ -202,7 +202,7 @@ class _Grader:
         )
 
     def require_pace(self) -> None:
-        """Raise SandboxError if the tests do not end in time on the original either, whose limits may be of elsewhere."""
+        """Raise SandboxError if the tests do not end in time on the original either: the machine is the cause."""
         original = self._runner.original
         # Not complete, because a complete run may be one from before.
         evidence = evidence_of(self._runner, self._tests, original, like_s=self._like_s, fresh=True, full=False)

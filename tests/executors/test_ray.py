@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,6 +208,31 @@ def test_a_node_that_is_killed_is_replaced_by_one_that_joins(
         cluster.add()
         assert {name: future.result().split()[0] for name, future in futures.items()} == {name: name for name in names}
     assert all(1 <= len(probe.begun(name)) <= 2 for name in names)
+
+
+def test_what_a_node_does_while_it_is_cut_off_is_not_used(
+    cluster: LocalCluster, executor: RayExecutor, probe: Probe, tmp_path: Path
+) -> None:
+    node = cluster.add()
+    name = f"node-{cluster.made}"
+    try:
+        wait_until(lambda: "of 3 workers" in executor.summary())
+        with executor.units(probe) as units:
+            arguments = [f"wait:4.{n}" for n in range(3)]
+            futures = {argument: units.submit(argument) for argument in arguments}
+            wait_until(lambda: all(probe.begun(argument) for argument in arguments))
+            (cut_off,) = [argument for argument in arguments if probe.begun(argument) == [name]]
+            cluster.signal(node, signal.SIGSTOP)
+            results = {argument: future.result() for argument, future in futures.items()}
+            cluster.signal(node, signal.SIGCONT)
+        first, second = probe.begun(cut_off)
+        assert results[cut_off] == f"{cut_off} {second}"
+        assert first == name != second
+        record = Store(tmp_path / "store").record("attempts/probe", cut_off.replace(":", "-"))
+        assert record == {"result": results[cut_off]}
+        assert [n.has_left for n in executor.nodes].count(True) == 1
+    finally:
+        cluster.kill(node)
 
 
 def test_a_node_without_a_cache_is_drained_and_the_others_work(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from pathlib import Path
 from typing import Any, Self
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
+import psutil
 import ray
 from ray.cluster_utils import Cluster
 
@@ -24,7 +27,7 @@ class LocalCluster:
     def __init__(self, folder: Path, nodes: int, **environment: str) -> None:
         self._folder, self._count, self._environment = folder, nodes, environment
         self.workers: list[Any] = []
-        self._made = 0
+        self.made = 0
 
     def __enter__(self) -> Self:
         self._cluster = Cluster()
@@ -40,8 +43,8 @@ class LocalCluster:
 
     def add(self, slots: int = 1, **environment: str) -> Any:
         """Start a node and return it."""
-        self._made += 1
-        own = self._folder / f"node-{self._made}"
+        self.made += 1
+        own = self._folder / f"node-{self.made}"
         (own / "tmp").mkdir(parents=True)
         variables = {
             "SSR_NODE_CACHE": str(own / "cache"),
@@ -53,6 +56,14 @@ class LocalCluster:
         node = self._cluster.add_node(**options)
         self.workers.append(node)
         return node
+
+    def signal(self, node: Any, number: signal.Signals) -> None:
+        """Send a signal to all processes of a node: without some of them, it looks as if the network was cut."""
+        own = [info.process.pid for infos in node.all_processes.values() for info in infos]
+        for process in [psutil.Process(pid) for pid in own]:
+            for each in [process, *process.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
 
     def kill(self, node: Any) -> None:
         """Kill all processes of a node."""

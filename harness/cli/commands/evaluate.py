@@ -181,8 +181,8 @@ class _OpenElsewhere:
         """Raise SandboxUnavailableError if no row can run here, whatever its image: the machine lacks the sandbox."""
         run = self.settings.evaluation
         if run.instances.images == "docker":
-            with contextlib.closing(DockerProvider()) as provider:
-                provider.connect()
+            with contextlib.closing(DockerProvider()) as docker:
+                docker.connect()
         else:
             provider = choose(run.instances.images or run.execution.sandbox, model_written=True)
             getattr(provider, "close", lambda: None)()
