@@ -26,6 +26,8 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
+TRIES = 4
+"""How many workers a unit may lose before that becomes an error."""
 _AHEAD = 2
 """How many units wait in the executor, so that a free worker has the next one at once."""
 

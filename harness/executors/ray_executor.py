@@ -25,7 +25,7 @@ import ray
 from harness.database.sharing import description_of
 from harness.executors.node import NodeState, keep_files
 from harness.executors.outcomes import Outcome
-from harness.executors.protocol import Work, WorkerLostError
+from harness.executors.protocol import TRIES, Work, WorkerLostError
 from harness.executors.ray_connection import connect
 from harness.executors.ray_slots import CONTROL, Slot, Slots
 from harness.executors.ray_worker import Fetch, WorkerSettings, versions
@@ -35,8 +35,6 @@ from pytest_ssr.storage.store import Store, key_of
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
-TRIES = 4
-"""How many workers a unit may lose before that becomes an error."""
 _MOST_CUT_OFF = 20
 """How often a unit is begun again if the nodes themselves are lost, which is no fault of the unit."""
 _STOP_S = 10.0

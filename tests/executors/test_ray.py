@@ -20,9 +20,9 @@ from ray._private import worker as ray_worker
 
 from harness.executors import ray_executor, ray_slots
 from harness.executors.outcomes import Versions
-from harness.executors.protocol import WorkerLostError, completed
+from harness.executors.protocol import TRIES, WorkerLostError, completed
 from harness.executors.ray_connection import connect
-from harness.executors.ray_executor import TRIES, RayExecutor
+from harness.executors.ray_executor import RayExecutor
 from harness.executors.ray_worker import versions
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError, SsrError
 from pytest_ssr.storage.store import Store

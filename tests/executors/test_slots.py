@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray", reason="tox -e ray installs it")
+ray = pytest.importorskip("ray", reason="tox -e ray installs it")
 
-from harness.executors import ray_slots
+from harness.executors import ray_executor, ray_slots
 from harness.executors.node import NodeState
 from harness.executors.ray_slots import Slot, Slots
 from harness.executors.ray_worker import MOST_OPEN
+from pytest_ssr.errors import SandboxUnavailableError
 
 UNITS = ("u1", "u2", "u3", "u4")
 
@@ -111,3 +112,14 @@ def test_a_cluster_that_does_not_answer_is_reported_once(
     monkeypatch.setattr(slots, "_look", look)
     slots._watch()
     assert messages == ["the cluster does not answer: ConnectionError"] * 2
+
+
+@pytest.mark.parametrize("error", [ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError])
+def test_a_full_object_store_is_a_fault_with_advice(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(data: object) -> None:
+        raise error("full")
+
+    monkeypatch.setattr(ray_executor.ray, "put", put)
+    with pytest.raises(SandboxUnavailableError) as caught:
+        ray_executor._put(b"tree")
+    assert caught.value.remedy

@@ -27,7 +27,7 @@ from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_wri
 from harness.evaluation.rows_work import RowsWork
 from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work, with_recording
 from harness.executors.node import Node
-from harness.executors.protocol import WorkerLostError, completed
+from harness.executors.protocol import TRIES, WorkerLostError, completed
 from harness.executors.pytest_executor import require_xdist, run_units
 from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import is_store, rows_of
@@ -260,14 +260,25 @@ def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Prog
     if missing and elsewhere:
         _run_on_cluster(settings, work, missing, progress)
     elif missing:
-        names = [u.name for u in missing]
+        _run_here(settings, [u.name for u in missing], progress)
+
+
+def _run_here(settings: RunSettings | EvalSettings, names: Sequence[str], progress: _Progress) -> None:
+    """Run units in processes of this machine; those that lose their worker are run again."""
+    for _ in range(TRIES):
+        lost: dict[str, str] = {}
         run_units(
             (partial(open_work, settings), names),
             progress.take,
-            progress.lose,
+            lost.__setitem__,
             jobs=settings.evaluation.jobs,
             dist=settings.evaluation.dist,
         )
+        if not lost:
+            return
+        names = list(lost)
+    for name, reason in lost.items():
+        progress.lose(name, reason)
 
 
 def _run_on_cluster(
