@@ -210,6 +210,7 @@ def test_a_node_that_is_killed_is_replaced_by_one_that_joins(
     assert all(1 <= len(probe.begun(name)) <= 2 for name in names)
 
 
+@pytest.mark.long
 def test_what_a_node_does_while_it_is_cut_off_is_not_used(
     cluster: LocalCluster, executor: RayExecutor, probe: Probe, tmp_path: Path
 ) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="tox -e ray installs it")
+pytest.importorskip("ray", reason="tox -e ray installs it")
+
+import ray
 
 from harness.executors import ray_executor, ray_slots
 from harness.executors.node import NodeState

@@ -11,7 +11,6 @@ from typing import Any, Self
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
-import psutil
 import ray
 from ray.cluster_utils import Cluster
 
@@ -27,6 +26,7 @@ class LocalCluster:
     def __init__(self, folder: Path, nodes: int, **environment: str) -> None:
         self._folder, self._count, self._environment = folder, nodes, environment
         self.workers: list[Any] = []
+        self._caches: dict[str, str] = {}
         self.made = 0
 
     def __enter__(self) -> Self:
@@ -54,16 +54,17 @@ class LocalCluster:
         }
         options = {**_NODE_OPTIONS, "num_cpus": slots, "resources": {"ssr_slots": slots}, "env_vars": variables}
         node = self._cluster.add_node(**options)
+        self._caches[node.unique_id] = variables["SSR_NODE_CACHE"]
         self.workers.append(node)
         return node
 
     def signal(self, node: Any, number: signal.Signals) -> None:
         """Send a signal to all processes of a node: without some of them, it looks as if the network was cut."""
-        own = [info.process.pid for infos in node.all_processes.values() for info in infos]
-        for process in [psutil.Process(pid) for pid in own]:
-            for each in [process, *process.children(recursive=True)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.send_signal(number)
+        variable = f"SSR_NODE_CACHE={self._caches[node.unique_id]}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if variable in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), number)
 
     def kill(self, node: Any) -> None:
         """Kill all processes of a node."""
