@@ -82,8 +82,8 @@ class Sleep:
         time.sleep(self.seconds)
         return argument
 
-    def is_fault(self, result: int) -> bool:
-        return False
+    def fault(self, result: int) -> None:
+        return None
 
     def recipe(self, cluster: Cluster) -> Any:
         return Opened(self)

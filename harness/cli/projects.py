@@ -90,6 +90,9 @@ def projects_of(
         else:
             project = Project(folder, environments.python_of(instance, folder), test_runner=test_runner)
         yield replace(project, history=History(repositories.repository_of(instance), instance.base_commit))
+        # A dataset has many. Only the caches of a cluster's nodes make room, and this store is none.
+        environments.release()
+        repositories.release()
 
 
 def _test_runner(instance: Instance, folder: Path) -> TestRunner:

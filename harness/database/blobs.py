@@ -7,6 +7,8 @@ import hashlib
 import os
 import re
 import secrets
+import tempfile
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -130,6 +132,13 @@ class Blobs:
             with contextlib.suppress(FileNotFoundError):
                 found.append((path, path.stat().st_mtime))
         return found
+
+    def now(self) -> float:
+        """Return the time by the clock of the folder's file system; that of an object store cannot be asked."""
+        if not self._is_local or not Path(self._path).is_dir():
+            return time.time()
+        with self._describing("", StoreError), tempfile.TemporaryFile(dir=self._path) as file:
+            return os.fstat(file.fileno()).st_mtime
 
     def _exists(self, digest: str, size: int) -> bool:
         try:

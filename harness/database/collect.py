@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from harness.database.engine import describing, is_sqlite, reading
+from harness.database.engine import database_time, describing, is_sqlite, reading
 from harness.database.events import remove_events
 from harness.database.records import DatabaseRecords
 from harness.database.schema import entries
@@ -70,7 +69,8 @@ def collect(
     A blob that a writer is about to refer to is not lost in any case: `DatabaseRecords` checks it again in its
     transaction, and no such transaction runs while blobs are removed. Raises StoreError.
     """
-    oldest = time.time() - grace_s
+    now = records.blobs.now()
+    oldest = now - grace_s
     sizes = records.blobs.sizes()
     with describing(records.engine.url), reading(records.engine).connect() as connection:
         referred = set(connection.scalars(sa.select(entries.c.digest).where(entries.c.data.is_(None)).distinct()))
@@ -80,7 +80,7 @@ def collect(
     for batch in _batches(old):
         removed += batch if dry_run else _remove_unused(records, batch)
         progress(f"{len(removed)} of {len(old)} files")
-    abandoned = min(oldest, time.time() - _WRITING_S)
+    abandoned = min(oldest, now - _WRITING_S)
     unfinished = [path for path, begun_at in records.blobs.unfinished() if begun_at <= abandoned]
     for path in () if dry_run else unfinished:
         path.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def _remove_unused(records: DatabaseRecords, digests: Sequence[str]) -> list[str
 
 def _remove_events(records: DatabaseRecords, *, dry_run: bool) -> int:
     with describing(records.engine.url), records.engine.connect() as connection:
-        count = remove_events(connection, before=time.time() - EVENTS_KEPT_S)
+        count = remove_events(connection, before=database_time(connection) - EVENTS_KEPT_S)
         # Counted by removing them, so that a dry run gives the same number.
         connection.rollback() if dry_run else connection.commit()
     return count

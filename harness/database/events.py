@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
+from harness.database.engine import database_time
 from harness.database.schema import events
 
 _LOCK = 0x5352_4556
@@ -47,7 +47,7 @@ def add_event(connection: sa.Connection, kind: str, subject: str, data: Mapping[
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-    values = {"kind": kind, "subject": subject, "data": json.dumps(dict(data)), "created_at": time.time()}
+    values = {"kind": kind, "subject": subject, "data": json.dumps(dict(data)), "created_at": database_time(connection)}
     connection.execute(sa.insert(events).values(values))
 
 

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from packaging.utils import canonicalize_name
 
 from harness.datasets.environment_specs import Recipe, recipe_of
 from harness.datasets.instance import Instance, InstanceError
+from harness.storage.rebuilt import ENVIRONMENTS, using
 from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.storage.store import Store, key_of
@@ -40,7 +42,6 @@ def uv_program() -> str:
     return path
 
 
-ENVIRONMENTS = "environments"
 _MARKER = "made.json"
 _BUILD_S = 1800.0
 _UNCOMPILED = re.compile(r"3\.[0-6](\.\d+)?")
@@ -56,19 +57,26 @@ class Environments:
     """The interpreter for all instances; None: build one for each."""
     report: Callable[[str], None] = lambda _: None
     """Called before a slow step, with a line that describes it."""
-    _interpreters: dict[str, Path] = field(default_factory=dict)
+    _using: ExitStack = field(default_factory=ExitStack)
+    """Keeps the environments that are in use."""
     _installed_hash: str = ""
 
     def python_of(self, instance: Instance, tree: Path) -> Path:
-        """Return the interpreter; raises InstanceError if the build fails, MissingExtraError without uv."""
+        """Return the interpreter, which stays until `release`.
+
+        Raises InstanceError if the build fails, MissingExtraError without uv.
+        """
         if self.python is not None:
             return self.python
         recipe = recipe_of(instance, tree)
         key = key_of(ENVIRONMENTS, 3, repr(recipe))
-        if key not in self._interpreters:
-            with self.store.alone(f"environment-{key}"):
-                self._interpreters[key] = self._build(recipe, self.store.root / ENVIRONMENTS / key, instance)
-        return self._interpreters[key]
+        folder = self._using.enter_context(using(self.store, ENVIRONMENTS, key))
+        with self.store.alone(f"environment-{key}"):
+            return self._build(recipe, folder, instance)
+
+    def release(self) -> None:
+        """Let the environments be removed that were built so far: nothing runs in them any more."""
+        self._using.close()
 
     def environment_key(self, instance: Instance) -> str:
         """Return a key for an instance's environment, which need not be built: a hash of its packages or specification.

@@ -9,17 +9,18 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.datasets.image_commits import read_commit
 from harness.datasets.instance import Instance, InstanceError
+from harness.storage.rebuilt import REPOSITORIES, using
 from pytest_ssr.errors import ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.storage.store import Store, key_of
 
-REPOSITORIES = "repositories"
 REMOTE = "https://github.com/{repo}.git"
 _SYMLINK, _EXECUTABLE = 0o120000, 0o100755
 _UNCONVERTED = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
@@ -42,6 +43,8 @@ class Repositories:
     report: Callable[[str], None] = lambda _: None
     """Called before a slow step, with a line that describes it."""
     _git_directories: dict[str, Path] = field(default_factory=dict)
+    _using: ExitStack = field(default_factory=ExitStack)
+    """Keeps the clones that are in use."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError if `repos` is not a folder."""
@@ -49,7 +52,10 @@ class Repositories:
             raise SettingsError(f"--repos {self.repos} is not a folder", option="repos")
 
     def repository(self, repo: str) -> Path:
-        """Return the git directory of a repository, cloned if needed; raises InstanceError if that fails."""
+        """Return the git directory of a repository, cloned if needed, which stays until `release`.
+
+        Raises InstanceError if it cannot be cloned.
+        """
         if repo not in self._git_directories:
             self._git_directories[repo] = self.find_local(repo) or self._clone(repo)
         return self._git_directories[repo]
@@ -62,7 +68,7 @@ class Repositories:
         local = self.find_local(instance.repo)
         if not self.images or (local is not None and has_commit(local, instance.base_commit)):
             return self.repository(instance.repo)
-        target = self.image_commits(instance.repo)
+        target = self._using.enter_context(using(self.store, REPOSITORIES, self.image_commits(instance.repo).name))
         with self.store.alone(key_of("commits", instance.repo)):
             if has_commit(target, instance.base_commit):
                 return target
@@ -97,7 +103,7 @@ class Repositories:
         return self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
 
     def _clone(self, repo: str) -> Path:
-        target = self.own_clone(repo)
+        target = self._using.enter_context(using(self.store, REPOSITORIES, self.own_clone(repo).name))
         with self.store.alone(key_of("clone", repo)):
             if not target.is_dir():
                 self.report(f"cloning {repo}")
@@ -113,6 +119,11 @@ class Repositories:
                         )
                     os.rename(f"{directory}/made", target)
         return target
+
+    def release(self) -> None:
+        """Let the clones be removed that were made so far."""
+        self._git_directories.clear()
+        self._using.close()
 
     def write(self, instance: Instance, folder: Path, shared: SharedFiles) -> None:
         """Write a repository's files with an instance solved: its commit, the tests, and the reference solution.

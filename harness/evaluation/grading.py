@@ -224,6 +224,8 @@ class Grader:
                 close_provider()
         finally:
             self._using.close()
+            self.environments.release()
+            self.repositories.release()
             if opened is not None and not self.keep_trees:
                 discard_trees(opened, self.store)
 

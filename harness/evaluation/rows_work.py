@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,11 +17,10 @@ from harness.executors.trees import pack, unpack
 from harness.records.evaluation_result import EvaluationResult
 from harness.records.trajectory import ExitReason
 from harness.rollouts.attempts_work import MACHINE_FAULTS
-from pytest_ssr.errors import StoreWriteError, os_error_advice
-from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import Limits, WithImage
-from pytest_ssr.storage.store import Store
 
 _MACHINE_FAULTS = (*MACHINE_FAULTS, ReasonCode.INSTANCE_UNUSABLE, ReasonCode.INTERNAL_ERROR)
 """A row may be unusable because of a machine: a full disk, no interpreter, no way to its repository."""
@@ -52,16 +53,16 @@ class RowsWork:
         """Do a unit here."""
         return self.work.make(unit)
 
-    def is_fault(self, result: EvaluationResult) -> bool:
-        """Return whether a unit has no grade because of the machine."""
-        return is_fault(result)
+    def fault(self, result: EvaluationResult) -> Reason | None:
+        """Return why a unit has no grade, if that may be because of the machine."""
+        return fault_in(result)
 
     def place(self, unit: Unit) -> str:
         """Return the row's image, or its tree."""
         grader, instance = self.work.grader, unit.instance
         return instance.key if instance.invalid or not grader.images else instance.sandbox(grader.images)
 
-    def ahead(self, unit: Unit) -> Callable[[], object] | None:
+    def ahead(self, unit: Unit) -> Callable[[Node], object] | None:
         """Return what pulls the row's image; None if it has none."""
         images = self.work.grader.images
         return partial(pull_image, unit.instance.sandbox(images)) if images and not unit.instance.invalid else None
@@ -102,7 +103,7 @@ class RowsRecipe:
 
     def __call__(self, node: Node) -> OpenRowsWork:
         """Return the run."""
-        return OpenRowsWork(self.opened(node), node.store)
+        return OpenRowsWork(self.opened(node), node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,45 +111,54 @@ class OpenRowsWork:
     """A run over rows that a worker holds open."""
 
     work: Work
-    store: Store
+    node: Node
 
     def run(self, sent: SentUnit) -> EvaluationResult:
         """Do a unit; its tree is fetched if it is not here, and removed when no worker of this machine uses it."""
-        with using_trees(sent.unit.instance, self.store):
+        instance, images = sent.unit.instance, self.work.grader.images
+        with ExitStack() as using:
+            using.enter_context(using_trees(instance, self.node.store))
+            if images and not instance.invalid:
+                # If it cannot be pulled, the unit itself reports the cause.
+                with contextlib.suppress(SandboxError):
+                    using.enter_context(self.node.images.using(instance.sandbox(images)))
+            self.node.make_room()
             if sent.tree is not None:
-                self._place(sent.unit.instance, sent.tree)
+                self._place(instance, sent.tree)
             return self.work.make(sent.unit)
 
     def _place(self, instance: Instance, fetch: Callable[[], bytes]) -> None:
-        with self.store.alone(f"instance-{instance.key}"):
-            folder = instance_folder(instance, self.store, keep=self.work.grader.keep_trees)
+        store = self.node.store
+        with store.alone(f"instance-{instance.key}"):
+            folder = instance_folder(instance, store, keep=self.work.grader.keep_trees)
             try:
                 if not folder.is_dir():
                     unpack(fetch(), folder)
             except OSError as error:
                 raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
 
-    def is_fault(self, result: EvaluationResult) -> bool:
-        """Return whether a unit has no grade because of the machine."""
-        return is_fault(result)
+    def fault(self, result: EvaluationResult) -> Reason | None:
+        """Return why a unit has no grade, if that may be because of the machine."""
+        return fault_in(result)
 
     def close(self) -> None:
         """Close the grader and the solver."""
         self.work.close()
 
 
-def pull_image(sandbox: str) -> None:
+def pull_image(sandbox: str, node: Node) -> None:
     """Pull the image of a sandbox, such as `docker:NAME`, unless the machine has it."""
     provider = load_provider(sandbox)
     try:
-        if isinstance(provider, WithImage):
-            provider.exec_in_image(["true"], limits=Limits(wall_s=_PULL_S))
+        with node.images.using(sandbox):
+            node.make_room()
+            if isinstance(provider, WithImage):
+                provider.exec_in_image(["true"], limits=Limits(wall_s=_PULL_S))
     finally:
         getattr(provider, "close", lambda: None)()
 
 
-def is_fault(result: EvaluationResult) -> bool:
-    """Return whether a result has no grade because of the machine."""
-    return result.verdict is None and (
-        result.reason.code in _MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
-    )
+def fault_in(result: EvaluationResult) -> Reason | None:
+    """Return why a result has no grade, if that may be because of the machine."""
+    is_fault = result.reason.code in _MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
+    return result.reason if result.verdict is None and is_fault else None

@@ -19,18 +19,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.database.sharing import share_store
+from harness.executors.cache_room import CacheRoom
+from harness.executors.pulled_images import PulledImages
 from harness.executors.trees import TreeCopy
+from harness.storage.rebuilt import TREES, using
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.artifact import read_artifact
-from pytest_ssr.sandbox.filesystem.workdirs import disk_bytes
 from pytest_ssr.storage.store import Store
 
 _T = TypeVar("_T")
 CACHE = "SSR_NODE_CACHE"
 """The folder for the caches of a machine's workers."""
-CACHE_BYTES = "SSR_NODE_CACHE_BYTES"
-"""Bytes of trees that a machine keeps; those used last stay."""
-_DEFAULT_CACHE_BYTES = 20 * 1024**3
 _ARTIFACTS = ("artifacts", "spare")
 _OF_ONE_UNIT = (*_ARTIFACTS, "rollouts")
 """Kinds of records whose folders belong to one unit."""
@@ -100,8 +99,10 @@ class NodeState:
     """Units that lost their worker."""
     faults: int = 0
     """Units, and starts of workers, that failed because of the machine."""
-    failed_since: set[str] = field(default_factory=set)
-    """The units that failed since the last one with a result."""
+    failed_since: dict[str, bool] = field(default_factory=dict)
+    """The units that failed since the last one with a result, and whether another node had a result of them."""
+    cause: str = ""
+    """Why the last of them failed."""
     seconds: float = 0.0
     """Seconds of the units with a result."""
     has_left: bool = False
@@ -129,6 +130,7 @@ class Node:
     _opened: dict[Hashable, Any] = field(default_factory=dict)
     _using: ExitStack = field(default_factory=ExitStack)
     """Holds the trees that this worker uses."""
+    _room: CacheRoom | None = None
 
     @classmethod
     def open(cls, folder: Path, slots: int, workers: int, description: Mapping[str, object]) -> Node:
@@ -148,28 +150,23 @@ class Node:
 
         Raises StoreWriteError if it cannot be written, for example because the disk is full.
         """
-        self._using.enter_context(self.store.in_use(f"tree-{copy.name}"))
+        self._using.enter_context(using(self.store, TREES, copy.name))
         # One worker of a machine fetches it, and it is never replaced while another uses it.
         with self.store.alone(f"place-{copy.name}"):
             if not (self.store.trees / copy.name).is_dir():
-                self._make_room()
+                self.make_room()
             return copy.place(self.store.trees)
 
-    def _make_room(self) -> None:
-        """Remove the trees that were used longest ago, until the others are within the limit of the cache."""
-        limit = int(os.environ.get(CACHE_BYTES) or _DEFAULT_CACHE_BYTES)
-        trees = sorted(
-            (p for p in self.store.trees.iterdir() if p.is_dir() and not p.name.startswith(".")),
-            key=lambda p: p.stat().st_mtime,
-        )
-        total = sum(map(disk_bytes, trees))
-        for tree in trees:
-            if total <= limit:
-                return
-            with self.store.unused(f"tree-{tree.name}") as free:
-                if free:
-                    total -= disk_bytes(tree)
-                    shutil.rmtree(tree, ignore_errors=True)
+    @property
+    def images(self) -> PulledImages:
+        """The images that workers of this machine have pulled."""
+        return PulledImages(self.store.root.with_name("images"))
+
+    def make_room(self) -> None:
+        """Remove what was used longest ago, until the caches of this machine are within their limit."""
+        if self._room is None:
+            self._room = CacheRoom(self.store.root, self.images)
+        self._room.make()
 
     def once(self, key: Hashable, open_: Callable[[], _T]) -> _T:
         """Return what was opened under a key, opening it at the first call."""

@@ -46,6 +46,10 @@ class Outcome:
     failure: Failure | None = None
     is_fault: bool = False
     """The machine may be the cause, so that another one should try."""
+    is_unopened: bool = False
+    """The machine cannot open the work at all: the fault says nothing of the unit."""
+    cause: str = ""
+    """What people are shown as the fault of a result; that of a failure is its message."""
     is_stopped: bool = False
     """The unit was stopped because its result is no longer needed."""
     files: Mapping[str, bytes] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
 if TYPE_CHECKING:
     from harness.executors.node import Node, NodeState
+    from pytest_ssr.records.reasons import Reason
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -25,6 +26,8 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
+TRIES = 4
+"""How many workers a unit may lose before that becomes an error."""
 _AHEAD = 2
 """How many units wait in the executor, so that a free worker has the next one at once."""
 
@@ -47,8 +50,8 @@ class Runnable(Protocol[A_contra, R_co]):
 class OpenWork(Runnable[A_contra, R], Protocol):
     """What a worker holds open to do units."""
 
-    def is_fault(self, result: R) -> bool:
-        """Return whether the machine is the cause of a result, so that another machine should try."""
+    def fault(self, result: R) -> Reason | None:
+        """Return why a result is none, if the machine may be the cause, so that another one should try."""
 
     def close(self) -> None:
         """Release everything that was opened. Idempotent."""
@@ -67,7 +70,7 @@ class Work(OpenWork[A_contra, R], Protocol):
     def place(self, argument: A_contra) -> str:
         """Return the name of what a unit needs besides the work, such as an image: a machine that had it is faster."""
 
-    def ahead(self, argument: A_contra) -> Callable[[], object] | None:
+    def ahead(self, argument: A_contra) -> Callable[[Node], object] | None:
         """Return what a machine can do for a unit while it runs others, such as pulling an image; None if nothing.
 
         It is pickled. If it fails, the unit itself reports the cause.

@@ -25,9 +25,9 @@ import ray
 from harness.database.sharing import description_of
 from harness.executors.node import NodeState, keep_files
 from harness.executors.outcomes import Outcome
-from harness.executors.protocol import Work, WorkerLostError
+from harness.executors.protocol import TRIES, Work, WorkerLostError
 from harness.executors.ray_connection import connect
-from harness.executors.ray_slots import Slot, Slots
+from harness.executors.ray_slots import CONTROL, Slot, Slots
 from harness.executors.ray_worker import Fetch, WorkerSettings, versions
 from pytest_ssr.errors import SandboxUnavailableError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
@@ -35,10 +35,8 @@ from pytest_ssr.storage.store import Store, key_of
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
-TRIES = 4
-"""How many workers a unit may lose before that becomes an error."""
-_MOST_BEGUN = 20
-"""How often a unit is begun if the nodes themselves are lost, which is no fault of the unit."""
+_MOST_CUT_OFF = 20
+"""How often a unit is begun again if the nodes themselves are lost, which is no fault of the unit."""
 _STOP_S = 10.0
 _MOST_ON_SHELF = 64
 
@@ -49,9 +47,12 @@ class _Unit:
     work: _RemoteWork
     argument: Any
     future: Future[Any]
-    begun: int = 0
+    failed: int = 0
+    """How often it failed because of a machine that could begin it."""
     lost: int = 0
     """How many of its workers ended although their nodes did not."""
+    cut_off: int = 0
+    """How often its node was lost, or stopped it."""
     slot: Slot | None = None
     """The worker that has it."""
     is_ahead: bool = False
@@ -138,12 +139,7 @@ class RayExecutor:
                 while len(self._shelf) >= _MOST_ON_SHELF:
                     # Units that are under way have references of their own.
                     self._shelf.popitem(last=False)
-                try:
-                    self._shelf[name] = ray.put(pack())
-                except ray.exceptions.ObjectStoreFullError:
-                    raise SandboxUnavailableError(
-                        "the object store of Ray is full", remedy="start the head with a larger --object-store-memory"
-                    ) from None
+                self._shelf[name] = _put(pack())
             self._shelf.move_to_end(name)
             return Fetch(self._shelf[name])
 
@@ -154,9 +150,8 @@ class RayExecutor:
         """Stop the units that still run, end all workers, and disconnect."""
         with self._lock:
             self._is_closed = True
-            self._waiting.clear()
-            running = list(self._running)
-        for unit in running:
+            units = [*self._waiting, *self._running]
+        for unit in units:
             unit.future.cancel()
         deadline = time.monotonic() + _STOP_S
         # Workers have some time to remove their sandboxes.
@@ -195,7 +190,6 @@ class RayExecutor:
                     return
                 unit, slot = chosen
                 slot.is_busy, unit.slot = True, slot
-                unit.begun += 1
                 self._running.add(unit)
             self._send(unit, slot)
 
@@ -229,7 +223,7 @@ class RayExecutor:
         try:
             with remote.making:
                 if remote.recipe is None:
-                    remote.recipe = [ray.put(remote.work.recipe(self))]
+                    remote.recipe = [_put(remote.work.recipe(self))]
             argument = remote.work.send(unit.argument, self)
             slot.note_use(remote.id, remote.work.place(unit.argument))
             reference = slot.actor.run.remote(unit.id, remote.id, remote.recipe, argument)
@@ -264,13 +258,18 @@ class RayExecutor:
         """Store the results of a unit, and end it, unless it has to be repeated elsewhere."""
         if unit.future.cancelled():
             return
-        if outcome.is_stopped or (outcome.is_fault and self._repeats(unit, node, outcome)):
+        if outcome.is_stopped:
+            unit.cut_off += 1
+            self._repeat(unit, f"{node.name} has stopped it")
+            return
+        if outcome.is_fault and self._repeats(unit, node, outcome):
             with self._lock:
                 self._waiting.appendleft(unit)
             return
-        if outcome.is_fault:
-            # It failed everywhere, so no node is to blame.
-            self._slots.forgive(unit.id)
+        if outcome.is_fault or outcome.failure is not None:
+            with self._lock:
+                # It has no result anywhere, so that no node is to blame.
+                self._slots.forgive(unit.id, unit.avoid)
         if outcome.failure is not None:
             _fail(unit.future, outcome.failure.error())
             return
@@ -282,16 +281,18 @@ class RayExecutor:
                 node.failed_since.clear()
                 node.done += 1
                 node.seconds += outcome.seconds
+                self._slots.blame(unit.id, unit.avoid)
         keep_files(self._store, outcome.files)
         unit.future.set_result(outcome.result)
 
     def _repeats(self, unit: _Unit, node: NodeState, outcome: Outcome) -> bool:
         """Return whether a unit is to be tried on another node after a fault of this one."""
         with self._lock:
-            cause = str(outcome.failure.error()) if outcome.failure is not None else "a unit had no grade"
+            cause = str(outcome.failure.error()) if outcome.failure is not None else outcome.cause
             unit.avoid.add(node.id)
+            unit.failed += not outcome.is_unopened
             self._slots.count_fault(node, unit.id, cause)
-            return unit.begun < TRIES and self._slots.has_others(unit.avoid)
+            return unit.failed < TRIES and self._slots.has_others(unit.avoid)
 
     def _lose(self, unit: _Unit, slot: Slot, error: Exception) -> None:
         """Repeat the unit of a lost worker elsewhere, or end it."""
@@ -301,15 +302,24 @@ class RayExecutor:
             unit.avoid.add(slot.node.id)
             self._slots.count_fault(slot.node, unit.id, cause)
             # While a node is lost, its workers cannot be reached; one that was ended is known to be dead at once.
-            unit.lost += not isinstance(error, ray.exceptions.ActorUnavailableError)
-            if unit.lost >= TRIES or unit.begun >= _MOST_BEGUN:
-                _fail(unit.future, WorkerLostError(f"a unit has lost its worker {unit.begun} times: {cause}"))
+            is_node = isinstance(error, ray.exceptions.ActorUnavailableError)
+            unit.lost += not is_node
+            unit.cut_off += is_node
+        self._repeat(unit, cause)
+
+    def _repeat(self, unit: _Unit, cause: str) -> None:
+        """Let a unit that has no outcome wait again, unless it was begun too often."""
+        with self._lock:
+            begun = unit.lost + unit.cut_off
+            if unit.lost >= TRIES or begun >= _MOST_CUT_OFF:
+                self._slots.forgive(unit.id, unit.avoid)
+                _fail(unit.future, WorkerLostError(f"a unit has lost its worker {begun} times: {cause}"))
             elif not self._is_closed and not unit.future.cancelled():
                 self._waiting.appendleft(unit)
 
     def _release(self, unit: _Unit, slot: Slot) -> None:
         with self._lock:
-            slot.is_busy = False
+            self._slots.release(slot)
             if unit.slot is slot:
                 unit.slot = None
                 self._running.discard(unit)
@@ -317,10 +327,11 @@ class RayExecutor:
     def _stop(self, unit: _Unit) -> None:
         """Forget a unit whose future was cancelled, or stop it."""
         with self._lock, contextlib.suppress(ValueError):
+            self._slots.forgive(unit.id, unit.avoid)
             self._waiting.remove(unit)
         slot = unit.slot
         if slot is not None:
-            slot.actor.stop.remote(unit.id)
+            slot.actor.stop.options(concurrency_group=CONTROL).remote(unit.id)
 
 
 @dataclass(slots=True)
@@ -366,6 +377,16 @@ def _is_reached_by_all(description: Mapping[str, object]) -> bool:
     """Return whether all machines reach the database and the blobs of a store: both have to be named by URLs."""
     database, blobs = str(description.get("database", "")), str(description.get("blobs", ""))
     return database.startswith("postgresql") and "://" in blobs
+
+
+def _put(data: object) -> Any:
+    """Return a reference to data in Ray's object store; raises SandboxUnavailableError if it is full."""
+    try:
+        return ray.put(data)
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError):
+        raise SandboxUnavailableError(
+            "the object store of Ray is full", remedy="start the head with a larger --object-store-memory"
+        ) from None
 
 
 def _fail(future: Future[Any], error: Exception) -> None:

@@ -7,9 +7,10 @@ import math
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -17,17 +18,23 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.executors.node import NodeState
 from harness.executors.outcomes import Outcome
-from harness.executors.ray_worker import SlotWorker, WorkerSettings
+from harness.executors.ray_worker import MOST_OPEN, SlotWorker, WorkerSettings
 from pytest_ssr.errors import SandboxUnavailableError
 
 SLOTS = "ssr_slots"
 """The resource of a node that counts its sandbox slots."""
+CONTROL = "control"
+"""Ray's name for the threads of a worker that stop it and answer, whatever else it does."""
 _FAULTS = 3
-"""How many units may fail on a node, one after the other, until it gets no more."""
+"""How many units may fail on a node, one after the other, and have results elsewhere, until it gets no more."""
 _WATCH_S = 2.0
 _LONG_START_S = 20.0
 """Seconds after which a worker that has not been started may wait for a slot that another run uses."""
 _MOST_PLACES = 64
+_ASK_S = 20.0
+"""How often a worker with a unit is asked whether it runs."""
+_SILENT_S = 120.0
+"""After how long without an answer it is ended: a frozen process has no time limit of its own."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,21 +45,34 @@ class Slot:
     actor: Any
     started_s: float = field(default_factory=time.monotonic)
     is_busy: bool = False
-    works: set[str] = field(default_factory=set)
-    """The works that it has used."""
+    asked_s: float = 0.0
+    """When it was asked last whether it runs."""
+    is_asked: bool = False
+    """Whether it has not answered yet."""
+    works: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """The works that it has open."""
     places: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """What its last units needed; see `Work.place`."""
 
     def note_use(self, work: str, place: str) -> None:
         """Remember what a unit needs."""
-        self.works.add(work)
+        _remember(self.works, work, MOST_OPEN)
         self.note_place(place)
 
     def note_place(self, place: str) -> None:
         """Remember what its node has."""
-        self.places[place] = None
-        if len(self.places) > _MOST_PLACES:
-            self.places.popitem(last=False)
+        _remember(self.places, place, _MOST_PLACES)
+
+    def end(self) -> None:
+        """End its process."""
+        ray.kill(self.actor)
+
+
+def _remember(names: OrderedDict[str, None], name: str, most: int) -> None:
+    names[name] = None
+    names.move_to_end(name)
+    if len(names) > most:
+        names.popitem(last=False)
 
 
 class Slots:
@@ -73,7 +93,7 @@ class Slots:
         """
         self._lock, self._settings, self._later = lock, settings, later
         self._changed, self._notify = changed, notify
-        self._actor = ray.remote(SlotWorker)
+        self._actor = ray.remote(concurrency_groups={CONTROL: 2})(SlotWorker)
         self._alive: dict[str, NodeState] = {}
         self._left: list[NodeState] = []
         self._starting: set[Slot] = set()
@@ -81,6 +101,8 @@ class Slots:
         self._starts = itertools.count()
         self._is_waiting = False
         """Whether all slots belong to other runs."""
+        self._is_answering = True
+        """Whether the cluster has answered the last time."""
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -101,7 +123,7 @@ class Slots:
             self._ready.clear()
             self._starting.clear()
         for slot in slots:
-            ray.kill(slot.actor)
+            slot.end()
 
     def __len__(self) -> int:
         """Return the number of workers, including those that are being started."""
@@ -174,39 +196,73 @@ class Slots:
         self._ready.discard(slot)
         slot.node.lost += 1
         # It may live on a node that cannot be reached, and hold the slot.
-        ray.kill(slot.actor)
+        slot.end()
+
+    def release(self, slot: Slot) -> None:
+        """Let a worker have another unit, unless its node gets no more."""
+        slot.is_busy = False
+        if slot.node.drained and slot in self._ready:
+            self._retire(slot)
+
+    def _retire(self, slot: Slot) -> None:
+        # Another run may have more luck with the slot.
+        self._ready.discard(slot)
+        slot.end()
 
     def count_fault(self, node: NodeState, unit: str, cause: str) -> None:
-        """Count a fault; a unit that fails everywhere is no reason to drain a node."""
+        """Note that a unit failed on a node; whose fault that is, shows elsewhere."""
         node.faults += 1
-        node.failed_since.add(unit)
-        # All slots of a node may have such a unit at the same time.
-        if len(node.failed_since) >= _FAULTS + node.slots - 1 and node.id in self._alive:
-            self._drain(node, cause)
+        node.failed_since[unit], node.cause = False, cause
 
-    def forgive(self, unit: str) -> None:
-        """Forget the faults of a unit that failed everywhere."""
-        with self._lock:
-            for node in self._alive.values():
-                node.failed_since.discard(unit)
+    def blame(self, unit: str, nodes: Collection[str]) -> None:
+        """Count the faults of a unit on these nodes, because it has a result elsewhere."""
+        for node in [self._alive[node_id] for node_id in nodes if node_id in self._alive]:
+            if unit in node.failed_since:
+                node.failed_since[unit] = True
+                # All slots of a node may fail at the same time for a short while.
+                if sum(node.failed_since.values()) >= _FAULTS + node.slots - 1:
+                    self._drain(node, node.cause)
+
+    def forgive(self, unit: str, nodes: Collection[str]) -> None:
+        """Forget the faults of a unit that has no result anywhere."""
+        for node in [self._alive[node_id] for node_id in nodes if node_id in self._alive]:
+            node.failed_since.pop(unit, None)
 
     def _drain(self, node: NodeState, cause: str) -> None:
         if not node.drained:
             node.drained = cause
             self._notify(f"{node.name} gets no more work: {cause}")
             for slot in [s for s in self._ready if s.node is node and not s.is_busy]:
-                # Another run may have more luck with the slot.
-                self._ready.discard(slot)
-                ray.kill(slot.actor)
+                self._retire(slot)
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_S):
             try:
                 self._look()
+                self._ask()
+                self._is_answering = True
                 self._changed()
             except (Exception, KeyboardInterrupt) as error:
-                if not self._closed.is_set():
+                if self._is_answering and not self._closed.is_set():
                     self._notify(f"the cluster does not answer: {type(error).__name__}")
+                self._is_answering = False
+
+    def _ask(self) -> None:
+        """Ask the workers that have units whether they run, and end those that have not answered for long."""
+        now = time.monotonic()
+        with self._lock:
+            busy = [s for s in self._ready if s.is_busy]
+        for slot in busy:
+            if slot.is_asked:
+                if now - slot.asked_s > _SILENT_S:
+                    self._notify(f"a worker on {slot.node.name} does not answer, and is ended")
+                    slot.is_asked = False
+                    # Its unit is then lost, and runs elsewhere.
+                    slot.end()
+            elif now - slot.asked_s > _ASK_S:
+                slot.is_asked, slot.asked_s = True, now
+                answer = slot.actor.answer.options(concurrency_group=CONTROL).remote()
+                answer.future().add_done_callback(partial(_note_answer, slot))
 
     def _look(self) -> None:
         """Start workers on new nodes and on those that lost some, and forget nodes that are gone."""
@@ -243,8 +299,8 @@ class Slots:
     def _start_worker(self, node: NodeState, resources: dict[str, Any]) -> None:
         settings = self._settings(node.slots, sum(n.slots for n in self._alive.values()))
         place = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        # At the same time as a unit, it is stopped, and something is fetched for the next one.
-        options = {"num_cpus": 0, **resources, "scheduling_strategy": place, "max_concurrency": 3}
+        # Besides a unit, something may be fetched for the next one.
+        options = {"num_cpus": 0, **resources, "scheduling_strategy": place, "max_concurrency": 2}
         slot = Slot(node, self._actor.options(**options).remote(settings))
         self._starting.add(slot)
         slot.actor.prepare.remote().future().add_done_callback(lambda done: self._later(self._prepared, slot, done))
@@ -258,16 +314,21 @@ class Slots:
             try:
                 outcome: Outcome = done.result()
             except Exception as error:
-                cause = f"a worker did not start ({type(error).__name__})"
-                self.count_fault(slot.node, f"start-{next(self._starts)}", cause)
+                start = f"start-{next(self._starts)}"
+                self.count_fault(slot.node, start, f"a worker did not start ({type(error).__name__})")
+                self.blame(start, [slot.node.id])
             else:
                 if outcome.failure is None:
                     slot.node.name = f"{outcome.result}:{slot.node.id[:6]}"
                     self._ready.add(slot)
                 else:
                     self._drain(slot.node, str(outcome.failure.error()))
-                    ray.kill(slot.actor)
+                    slot.end()
         self._changed()
+
+
+def _note_answer(slot: Slot, _: Future[Any]) -> None:
+    slot.is_asked = False
 
 
 def _free_slots() -> bool:

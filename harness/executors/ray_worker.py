@@ -17,16 +17,18 @@ from typing import Any
 
 import ray
 
+from harness.executors.cache_room import cache_limit
 from harness.executors.node import Node, cache_folder
 from harness.executors.outcomes import Failure, Outcome, Versions
 from harness.executors.protocol import OpenWork, VersionsDifferError
 from harness.storage.code_version import code_hash
-from pytest_ssr.errors import ProjectError, SandboxError, StoreError
+from pytest_ssr.errors import SandboxError, SettingsError, StoreError
 from pytest_ssr.interrupts import Background, background
 
-_MOST_OPEN = 4
-_MACHINE_ERRORS = (SandboxError, StoreError, VersionsDifferError)
-"""Errors whose cause may be the machine, in a unit; while a work is opened, a missing interpreter as well."""
+MOST_OPEN = 4
+"""How many works a worker keeps open."""
+_MACHINE_ERRORS = (SandboxError, StoreError, OSError, MemoryError)
+"""Errors of a unit whose cause may be the machine."""
 
 
 def versions() -> Versions:
@@ -85,8 +87,9 @@ class SlotWorker:
         with contextlib.suppress(OSError):
             os.chdir(self._settings.folder)
         try:
+            cache_limit()
             _ = self._node
-        except _MACHINE_ERRORS as error:
+        except (*_MACHINE_ERRORS, SettingsError) as error:
             return Outcome(failure=Failure.of(error), is_fault=True)
         return Outcome(socket.gethostname())
 
@@ -117,22 +120,25 @@ class SlotWorker:
     def _run(self, work: str, recipe: list[Any], argument: Any) -> Outcome:
         try:
             opened = self._open(work, recipe)
-        except (*_MACHINE_ERRORS, ProjectError) as error:
-            return Outcome(failure=Failure.of(error), is_fault=True)
         except Exception as error:
-            return Outcome(failure=Failure.of(error))
+            # It is open where the run was started: what is missing is missing here.
+            return Outcome(failure=Failure.of(error), is_fault=True, is_unopened=True)
         try:
             result = opened.run(argument)
-            return Outcome(result, is_fault=opened.is_fault(result))
+            fault = opened.fault(result)
+            return Outcome(result, is_fault=fault is not None, cause=str(fault or ""))
         except _MACHINE_ERRORS as error:
             return Outcome(failure=Failure.of(error), is_fault=True)
         except Exception as error:
             return Outcome(failure=Failure.of(error))
 
-    def fetch(self, ahead: Callable[[], object]) -> None:
+    def fetch(self, ahead: Callable[[Node], object]) -> None:
         """Do something for a unit that waits; if it fails, the unit itself reports the cause."""
         with contextlib.suppress(Exception):
-            ahead()
+            ahead(self._node)
+
+    def answer(self) -> None:
+        """Return at once, which shows that this process runs."""
 
     def stop(self, unit: str) -> None:
         """Stop a unit that runs, or will be started."""
@@ -147,7 +153,7 @@ class SlotWorker:
         if work in self._opened:
             self._opened.move_to_end(work)
             return self._opened[work]
-        while len(self._opened) >= _MOST_OPEN:
+        while len(self._opened) >= MOST_OPEN:
             self._opened.popitem(last=False)[1].close()
         opened: OpenWork[Any, Any] = ray.get(recipe[0])(self._node)
         self._opened[work] = opened

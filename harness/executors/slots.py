@@ -9,7 +9,7 @@ from pytest_ssr.sandbox.protocol import MIB
 
 SLOT_BYTES = 1536 * MIB
 """Memory for one slot: a worker, a warm process of pytest, and a suite; large suites need more."""
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
 def measured_slots() -> int:
@@ -24,10 +24,14 @@ def _cores() -> int:
 
 
 def _free_bytes() -> int:
-    lines = dict(line.split(":", 1) for line in _read(Path("/proc/meminfo")).splitlines() if ":" in line)
+    lines = dict(line.split(":", 1) for line in _read(_MEMINFO).splitlines() if ":" in line)
     free = int(lines.get("MemAvailable", "0 kB").split()[0]) * 1024
     limit, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
-    return min(free, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else free
+    if not limit.isdigit() or not used.isdigit():
+        return free
+    counts = dict(line.split() for line in _read(_CGROUP / "memory.stat").splitlines())
+    # What the kernel keeps of files that nobody uses makes room at once.
+    return min(free, int(limit) - int(used) + int(counts.get("inactive_file", 0)))
 
 
 def _read(path: Path) -> str:

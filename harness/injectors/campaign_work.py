@@ -11,10 +11,18 @@ from harness.executors.protocol import Cluster, VersionsDifferError
 from harness.executors.runner_recipe import RunnerRecipe
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.checks import NamedCheck
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError
+from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.injectors.revision_filter import ProjectDiff
 from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.storage.baseline_store import baseline_files
+
+_LONGEST_PACE_S = 10.0
+"""The most seconds of the tests by which the pace of a machine is known, if there are shorter ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +66,8 @@ class CampaignWork:
             campaign.extra_checks,
         )
 
-    def is_fault(self, result: CandidateResult | None) -> bool:
-        """Return False: a sandbox that fails raises an error."""
-        return False
+    def fault(self, result: CandidateResult | None) -> None:
+        """Return None: a sandbox that fails raises an error."""
 
     def close(self) -> None:
         """Leave the campaign to those who opened it."""
@@ -100,7 +107,31 @@ class CampaignRecipe:
                 "the candidates would be others on this machine: its injectors see something else than where the run "
                 "was started, for example no git history at the project's path"
             )
+        try:
+            require_pace(campaign.runner, campaign.baseline)
+        except SandboxError:
+            campaign.close()
+            raise
         return OpenCampaign(campaign)
+
+
+def require_pace(runner: Runner, baseline: Baseline) -> None:
+    """Raise SandboxUnavailableError if a part of the tests does not end here in the time that candidates have for it.
+
+    The limits of candidates are multiples of the baseline's seconds, which are those of another machine.
+    """
+    seconds = {file: baseline.seconds_of_files([file]) for file in baseline.files}
+    if not seconds or not isinstance(runner.test_runner, PytestRunner):
+        # Others cannot run a part.
+        return
+    short = [file for file in seconds if seconds[file] <= _LONGEST_PACE_S]
+    file = max(short, key=seconds.__getitem__) if short else min(seconds, key=seconds.__getitem__)
+    run = runner.fresh(runner.original, [file], like_s=seconds[file])
+    if run.status is RunStatus.TIMED_OUT:
+        raise SandboxUnavailableError(
+            f"this machine is too slow, or too busy: {file} takes {seconds[file]:.1f} s where the run was started, and "
+            f"did not end here within {runner.limits_after(seconds[file]).wall_s:.1f} s"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +144,8 @@ class OpenCampaign:
         """Try a candidate."""
         return self.campaign.attempt(index)
 
-    def is_fault(self, result: CandidateResult | None) -> bool:
-        """Return False: a sandbox that fails raises an error."""
-        return False
+    def fault(self, result: CandidateResult | None) -> None:
+        """Return None: a sandbox that fails raises an error."""
 
     def close(self) -> None:
         """Stop the fork server."""

@@ -32,9 +32,8 @@ class ModelWork:
         """Return an attempt if the store has it."""
         return self.campaign.stored(index)
 
-    def is_fault(self, result: CandidateResult | None) -> bool:
-        """Return False: a sandbox that fails raises an error."""
-        return False
+    def fault(self, result: CandidateResult | None) -> None:
+        """Return None: a sandbox that fails raises an error."""
 
     def place(self, index: int) -> str:
         """Return an empty string: all units need the same."""

@@ -113,6 +113,9 @@ class Connection:
         retry_s: float | None = None,
     ) -> Opened:
         """Open a sandbox, sending the parts of the tree that the host lacks; raises SandboxError."""
+        if self._description is None:
+            # Heartbeats need it, and have nobody to report an error to.
+            self.describe(retry_s=retry_s)
         call = Open(tree.id, mount_at, tuple(readable), tuple(hidden))
         for _ in range(_MOST_SENDS):
             try:
@@ -162,12 +165,12 @@ class Connection:
                 self._heart.start()
 
     def _beat(self) -> None:
-        """Renew leases until no sandbox is open."""
+        """Renew leases until no sandbox is open, or the connection is closed."""
         while True:
-            self._wake.wait(self.description.lease_s / _BEATS_PER_LEASE)
+            is_closed = self._wake.wait(self.description.lease_s / _BEATS_PER_LEASE)
             with self._lock:
                 held = tuple(self._open)
-                if not held:
+                if is_closed or not held:
                     self._heart = None
                     return
             self._try(Heartbeat(held))

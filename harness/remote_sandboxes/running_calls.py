@@ -16,6 +16,7 @@ from pytest_ssr.interrupts import POLL_S, Background, TimeBudgetError, backgroun
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError
 
 _KEPT_BYTES = 256 << 20
+"""How much of the replies and the output of calls that have ended is kept."""
 _FOLLOWED_S = 60.0
 """How long a client may take to fetch the rest of the output of a call that has ended."""
 _FORGOTTEN = Reply(code=ErrorCode.FORGOTTEN, message="the sandbox server no longer keeps the reply to this call")
@@ -79,9 +80,17 @@ class RunningCall:
         """Free what only a running call needs."""
         self._thread, self._output = None, []
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the reply and of the output, roughly."""
+        with self._changed:
+            return sum(map(len, self._output)) + (self._reply.size if self._reply is not None else 0)
+
     def forget(self) -> None:
         """Keep only that the call was made."""
-        self._reply = _FORGOTTEN
+        with self._changed:
+            self._reply = _FORGOTTEN
+        self.release()
 
     def progress(self, received: int) -> Progress:
         """Return what follows the first `received` parts of the output."""
@@ -176,7 +185,7 @@ class CallTable:
                     call.release()
             size = 0
             for _, call in reversed(ended):
-                size += call.reply.size if call.reply is not None else 0
+                size += call.kept_bytes
                 if size > _KEPT_BYTES:
                     call.forget()
 

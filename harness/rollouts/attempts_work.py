@@ -15,7 +15,7 @@ from harness.records.trajectory import ExitReason
 from harness.rollouts.runner import RolloutRunner
 from harness.solvers.protocol import Solver
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.reasons import ReasonCode, Rule
+from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import baseline_files, project_baseline
 
@@ -67,11 +67,10 @@ class AttemptsWork:
         """Run an attempt, and grade it."""
         return self.rollouts.run(attempt)
 
-    def is_fault(self, result: Rollout) -> bool:
-        """Return whether the attempt has no grade because of the machine."""
-        return result.verdict is None and (
-            result.reason.code in MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
-        )
+    def fault(self, result: Rollout) -> Reason | None:
+        """Return why an attempt has no grade, if that may be because of the machine."""
+        is_fault = result.reason.code in MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
+        return result.reason if result.verdict is None and is_fault else None
 
     def place(self, attempt: int) -> str:
         """Return an empty string: all units need the same."""

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from harness.database.engine import describing, reading
+from harness.database.engine import database_time, describing, reading
 from harness.database.schema import artifacts, candidates, episodes, jobs, rollouts, workers
 from harness.service.job import JobStatus
 from harness.service.worker_row import LOST_S, WorkerStatus
@@ -93,8 +93,9 @@ class Metrics:
 
             yield from _of_episodes(run)
             yield from _of_rollouts(run)
-            yield from _of_jobs(run)
-            yield from _of_workers(run)
+            now = database_time(connection)
+            yield from _of_jobs(run, now)
+            yield from _of_workers(run, now)
             for table, name in ((artifacts, "artifacts"), (candidates, "candidates")):
                 count = run(sa.select(sa.func.count()).select_from(table))[0][0]
                 yield _counter(f"ssr_{name}", f"Stored {name}.", {(): count})
@@ -140,7 +141,7 @@ def _of_rollouts(run: _Run) -> Iterator[Metric]:
     yield _histogram(run, "ssr_grading_seconds", "Time of gradings.", rollouts.c.grading_s)
 
 
-def _of_jobs(run: _Run) -> Iterator[Metric]:
+def _of_jobs(run: _Run, now: float) -> Iterator[Metric]:
     rows = run(sa.select(jobs.c.kind, jobs.c.status, sa.func.count()).group_by(jobs.c.kind, jobs.c.status))
     family = GaugeMetricFamily("ssr_jobs", "Jobs by kind and status.", labels=["kind", "status"])
     for kind, status, count in rows:
@@ -151,17 +152,17 @@ def _of_jobs(run: _Run) -> Iterator[Metric]:
     yield length
     oldest = run(sa.select(sa.func.min(jobs.c.created_at)).where(jobs.c.status == JobStatus.QUEUED))[0][0]
     waiting = GaugeMetricFamily("ssr_queue_wait_seconds", "How long the first job in the queue has waited.")
-    waiting.add_metric([], max(0.0, time.time() - oldest) if oldest else 0.0)
+    waiting.add_metric([], max(0.0, now - oldest) if oldest else 0.0)
     yield waiting
     yield _histogram(run, "ssr_job_seconds", "Time of jobs that have ended.", jobs.c.ended_at - jobs.c.started_at)
 
 
-def _of_workers(run: _Run) -> Iterator[Metric]:
+def _of_workers(run: _Run, now: float) -> Iterator[Metric]:
     rows = run(sa.select(workers.c.status, workers.c.seen_at, workers.c.counters))
     counts: dict[str, int] = {}
     sandboxes = dict.fromkeys(_SANDBOXES, 0.0)
     for status, seen_at, counters in rows:
-        is_lost = status != WorkerStatus.STOPPED and time.time() - seen_at > LOST_S
+        is_lost = status != WorkerStatus.STOPPED and now - seen_at > LOST_S
         shown = str(WorkerStatus.LOST) if is_lost else status
         counts[shown] = counts.get(shown, 0) + 1
         for name, value in (json_object(counters) or {}).items():

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from harness.database.engine import describing, reading
+from harness.database.engine import database_time, describing, reading
 from harness.database.events import Event, events_after, last_event
 from harness.database.records import DatabaseRecords
 from harness.database.schema import artifacts, candidates, entries, episodes, jobs, rollouts, rounds, workers
@@ -159,6 +159,11 @@ class Queries:
             .order_by(rollouts.c.player)
         )
         return self._all(statement, ModelRow)
+
+    def now(self) -> float:
+        """Return the time by the clock that the times of jobs and workers are of."""
+        with describing(self._engine.url), self._engine.connect() as connection:
+            return database_time(connection)
 
     def workers(self) -> Sequence[WorkerRow]:
         """Return the workers that were seen last."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from harness.database.engine import describing, reading
+from harness.database.engine import database_time, describing, reading
 from harness.database.schema import tokens
 from pytest_ssr.errors import SettingsError
 
@@ -65,7 +64,7 @@ class Tokens:
         if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
             raise SettingsError(f"the name of a token needs 1 to {_MAX_NAME} printable characters", option="name")
         secret = PREFIX + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(8), name, scope, time.time(), expires_at, None, None)
+        token = Token(secrets.token_hex(8), name, scope, self.now(), expires_at, None, None)
         values = {
             "id": token.id,
             "name": name,
@@ -78,6 +77,11 @@ class Tokens:
             connection.execute(sa.insert(tokens).values(values))
         return token, secret
 
+    def now(self) -> float:
+        """Return the time by the clock that the times of tokens are of, whichever machine asks."""
+        with describing(self._engine.url), reading(self._engine).connect() as connection:
+            return database_time(connection)
+
     def list(self) -> Sequence[Token]:
         """Return all tokens, the oldest first, including revoked ones."""
         statement = sa.select(tokens).order_by(tokens.c.created_at, tokens.c.id)
@@ -88,7 +92,7 @@ class Tokens:
         """Make a token invalid from now on; return whether it was valid."""
         statement = sa.update(tokens).where(tokens.c.id == token_id, tokens.c.revoked_at.is_(None))
         with describing(self._engine.url), self._engine.begin() as connection:
-            return connection.execute(statement.values(revoked_at=time.time())).rowcount > 0
+            return connection.execute(statement.values(revoked_at=database_time(connection))).rowcount > 0
 
     def check(self, secret: str) -> Token | None:
         """Return the valid token with a secret; None if it does not exist."""
@@ -101,7 +105,7 @@ class Tokens:
     def _valid(self, condition: sa.ColumnElement[bool]) -> Token | None:
         with describing(self._engine.url), reading(self._engine).connect() as connection:
             row = connection.execute(sa.select(tokens).where(condition)).one_or_none()
-        now = time.time()
+            now = database_time(connection)
         token = _token(row) if row is not None else None
         if token is None or not token.is_valid(now):
             return None
@@ -112,14 +116,14 @@ class Tokens:
 
     def valid_among(self, ids: Collection[str]) -> set[str]:
         """Return the ids of those tokens that are valid."""
-        now = time.time()
         with describing(self._engine.url), reading(self._engine).connect() as connection:
+            now = database_time(connection)
             found = connection.execute(sa.select(tokens).where(tokens.c.id.in_(ids))).all()
         return {row.id for row in found if _token(row).is_valid(now)}
 
     def any_valid(self) -> bool:
         """Return whether a token can be used."""
-        now = time.time()
+        now = self.now()
         return any(token.is_valid(now) for token in self.list())
 
 

@@ -102,6 +102,8 @@ def _graded(grader: _Grader, state: CodebaseState, flags: tuple[Flag, ...]) -> G
             grade = grader.grade(state, flags)
             if not grade.resolved:
                 _require_healthy_machine(grade.reason.code, killed)
+            if grade.reason.code is ReasonCode.TIMED_OUT and not grade.tests:
+                grader.require_pace()
             return grade
         except _OutOfMemoryError as error:
             reason = Reason(ReasonCode.OUT_OF_MEMORY, str(error))
@@ -201,6 +203,14 @@ class _Grader:
             unvaried=cross_check.unvaried,
             run=evidence.run if self._verbose else None,
         )
+
+    def require_pace(self) -> None:
+        """Raise SandboxError if the tests do not end in time on the original either: the machine is the cause."""
+        original = self._runner.original
+        # Not complete, because a complete run may be one from before.
+        evidence = evidence_of(self._runner, self._tests, original, like_s=self._like_s, fresh=True, full=False)
+        if evidence.failure is not None and evidence.failure.code is ReasonCode.TIMED_OUT:
+            raise SandboxError("the original's tests did not end in time: the machine is too slow, or too busy")
 
     def _cross_check(self, state: CodebaseState, evidence: Evidence) -> _CrossCheck:
         """Check whether a run in which all recorded tests pass can be trusted."""

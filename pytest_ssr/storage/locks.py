@@ -26,6 +26,15 @@ def wait_for(descriptor: int, operation: int) -> None:
             return
 
 
+def try_alone(descriptor: int) -> bool:
+    """Hold a lock alone if nobody else has it; return whether that is so, which is unknown without locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def is_locked(root: Path, name: str) -> bool:
     """Return whether a process holds the lock of a name in a store's folder; see `Store.alone`."""
     try:

@@ -277,13 +277,7 @@ class Store:
     def unused(self, name: str) -> Iterator[bool]:
         """Yield whether the lock of a name is free; if so, those that want to use it wait for the end of the block."""
         with self._lock_file(name) as descriptor:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                # It is in use, or the file system has no locks.
-                yield False
-            else:
-                yield True
+            yield locks.try_alone(descriptor)
 
     @contextlib.contextmanager
     def _lock_file(self, name: str) -> Iterator[int]:

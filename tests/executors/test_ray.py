@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="tox -e ray installs it")
 
 import cluster_works
+from clocks import DAY_S
 from cluster_works import Probe
 from clusters import LocalCluster
 from ray import cloudpickle
@@ -18,9 +20,9 @@ from ray._private import worker as ray_worker
 
 from harness.executors import ray_executor, ray_slots
 from harness.executors.outcomes import Versions
-from harness.executors.protocol import WorkerLostError, completed
+from harness.executors.protocol import TRIES, WorkerLostError, completed
 from harness.executors.ray_connection import connect
-from harness.executors.ray_executor import TRIES, RayExecutor
+from harness.executors.ray_executor import RayExecutor
 from harness.executors.ray_worker import versions
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError, SsrError
 from pytest_ssr.storage.store import Store
@@ -59,6 +61,15 @@ def test_units_run_on_all_nodes_and_their_records_reach_the_store(
     assert sum(node.done for node in executor.nodes) == 20
 
 
+def test_the_clocks_of_the_nodes_differ_and_their_durations_do_not(executor: RayExecutor, probe: Probe) -> None:
+    wait_until(lambda: "of 2 workers" in executor.summary())
+    with executor.units(probe) as units:
+        futures = [units.submit(f"clock:{n}") for n in range(2)]
+        one, other = sorted(float(future.result().split()[1]) for future in futures)
+    assert DAY_S - 60 < other - one < DAY_S + 60
+    assert all(0.5 <= node.seconds < 60 for node in executor.nodes)
+
+
 def test_what_the_store_has_is_not_done_again(executor: RayExecutor, probe: Probe) -> None:
     with executor.units(probe) as units:
         assert units.submit("stored").result() == "stored"
@@ -93,6 +104,26 @@ def test_a_machine_fault_is_tried_elsewhere_and_then_is_the_error(executor: RayE
     for argument in ("fault:1", "fault"):
         assert len(set(probe.begun(argument))) == 2
         assert len(probe.begun(argument)) == 2
+
+
+def test_a_full_disk_of_a_node_is_its_fault(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units:
+        assert units.submit("full:1").result().startswith("full:1")
+    assert len(set(probe.begun("full:1"))) == 2
+
+
+def test_a_frozen_worker_is_ended_and_its_unit_runs_elsewhere(
+    executor: RayExecutor, probe: Probe, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_slots, "_ASK_S", 0.5)
+    monkeypatch.setattr(ray_slots, "_SILENT_S", 4.0)
+    with executor.units(probe) as units:
+        result = units.submit("freeze:1").result()
+    first, second = probe.begun("freeze:1")
+    assert first != second
+    assert result == f"freeze:1 {second}"
+    assert len(messages) == 1
+    assert [node.lost for node in executor.nodes if node.lost] == [1]
 
 
 def test_an_unforeseen_error_ends_the_unit_at_once(executor: RayExecutor, probe: Probe) -> None:
@@ -179,6 +210,32 @@ def test_a_node_that_is_killed_is_replaced_by_one_that_joins(
     assert all(1 <= len(probe.begun(name)) <= 2 for name in names)
 
 
+@pytest.mark.long
+def test_what_a_node_does_while_it_is_cut_off_is_not_used(
+    cluster: LocalCluster, executor: RayExecutor, probe: Probe, tmp_path: Path
+) -> None:
+    node = cluster.add()
+    name = f"node-{cluster.made}"
+    try:
+        wait_until(lambda: "of 3 workers" in executor.summary())
+        with executor.units(probe) as units:
+            arguments = [f"wait:4.{n}" for n in range(3)]
+            futures = {argument: units.submit(argument) for argument in arguments}
+            wait_until(lambda: all(probe.begun(argument) for argument in arguments))
+            (cut_off,) = [argument for argument in arguments if probe.begun(argument) == [name]]
+            cluster.signal(node, signal.SIGSTOP)
+            results = {argument: future.result() for argument, future in futures.items()}
+            cluster.signal(node, signal.SIGCONT)
+        first, second = probe.begun(cut_off)
+        assert results[cut_off] == f"{cut_off} {second}"
+        assert first == name != second
+        record = Store(tmp_path / "store").record("attempts/probe", cut_off.replace(":", "-"))
+        assert record == {"result": results[cut_off]}
+        assert [n.has_left for n in executor.nodes].count(True) == 1
+    finally:
+        cluster.kill(node)
+
+
 def test_a_node_without_a_cache_is_drained_and_the_others_work(
     cluster: LocalCluster, executor: RayExecutor, probe: Probe, messages: list[str], tmp_path: Path
 ) -> None:
@@ -191,6 +248,28 @@ def test_a_node_without_a_cache_is_drained_and_the_others_work(
         assert not any(result.endswith(tmp_path.name) for result in results)
         (drained,) = [node for node in executor.nodes if node.drained]
         assert any(message.startswith(drained.name) for message in messages)
+    finally:
+        cluster.kill(bad)
+
+
+def test_a_node_that_lacks_something_is_drained_with_its_name_and_the_others_work(
+    cluster: LocalCluster, executor: RayExecutor, probe: Probe, messages: list[str]
+) -> None:
+    bad = cluster.add(SSR_TEST_LACKS="bubblewrap")
+    try:
+        wait_until(lambda: "of 3 workers" in executor.summary())
+        with executor.units(probe) as units:
+            arguments = [f"n{n}" for n in range(20)]
+            results = {argument: future.result() for argument, future in completed(units, arguments)}
+        assert set(results) == set(arguments)
+        (drained,) = [node for node in executor.nodes if node.drained]
+        assert drained.done == 0
+        # As many as had been begun when the third one was known to be its fault.
+        assert 3 <= drained.faults <= 6
+        assert messages == [f"{drained.name} gets no more work: {drained.drained}"]
+        assert "bubblewrap" in drained.drained
+        # A unit that failed there was begun once.
+        assert all(len(probe.begun(argument)) == 1 for argument in arguments)
     finally:
         cluster.kill(bad)
 

@@ -124,6 +124,15 @@ def test_a_script_that_hits_its_time_limit_is_timed_out(runner: Runner) -> None:
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TIMED_OUT)
 
 
+def test_a_machine_on_which_the_original_takes_too_long_gives_no_grade(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SuiteRun(RunStatus.TIMED_OUT, reason="no end after 6 s", limit=Limit.WALL_TIME)
+    monkeypatch.setattr(runner_module, "run_suite", lambda *_, **__: slow)
+    grade = graded(runner, CODE + "# repaired\n", like_s=0.2)
+    assert (grade.resolved, grade.tests, grade.reason.code) == (None, None, ReasonCode.SANDBOX_FAILED)
+
+
 def test_a_run_without_expected_values_that_does_not_end_is_timed_out(runner: Runner) -> None:
     hasty = replace(runner, settings=replace(runner.settings, time_limit_s=4.0))
     code = CODE + "\nimport sys\nimport time\n\nif 'ssr_blind_recorder' in sys.modules:\n    time.sleep(60)\n"
@@ -144,7 +153,8 @@ def test_a_patch_that_hangs_is_bounded_by_the_original(runner: Runner, monkeypat
     hangs = BUGGY.replace("return sum", "while True:\n        pass\n    return sum")
     grade = graded(runner, hangs, like_s=0.2)
     assert grade.reason.code is ReasonCode.TIMED_OUT
-    assert limits == [runner.limits_after(0.2).wall_s]
+    # The original is run within the same limit: the patch is slow, and not the machine.
+    assert limits == [runner.limits_after(0.2).wall_s] * 2
     assert limits[0] < runner.limits_after(MIN_DURATION_S).wall_s < 60
     assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from clocks import DAY_S, shifted_clock
 from remote_hosts import TOKEN, folders_in, served_host, server_process
 
 from harness.remote_sandboxes.calls import (
@@ -363,6 +364,20 @@ def _is_running(word: bytes) -> bool:
     return False
 
 
+@pytest.mark.parametrize("shift_s", [DAY_S, -DAY_S])
+def test_a_server_whose_clock_is_wrong_keeps_leases(tmp_path: Path, tree: Path, shift_s: int) -> None:
+    clock = shifted_clock(tmp_path / "clock", shift_s)
+    with server_process("--sandbox", "process", "--lease", 1, **clock) as (url, _):
+        provider = RemoteProvider([HttpTransport(url)])
+        sandbox = provider.open(tree, mount_at="/w")
+        time.sleep(1.5)
+        done = sandbox.exec(["sleep", "0.5"], limits=LIMITS)
+        assert done.exit_code == 0
+        assert 0.5 <= done.seconds < 30
+        provider.close()
+        assert httpx.get(f"{url}/health").json()["sandboxes"] == 0
+
+
 def test_sigterm_removes_all_sandboxes(tmp_path: Path, tree: Path) -> None:
     with server_process("--sandbox", "process", TMPDIR=str(tmp_path)) as (url, process):
         provider = RemoteProvider([HttpTransport(url)])
@@ -499,14 +514,17 @@ def test_a_replys_memory_is_bounded_and_the_call_is_not_made_again(
     host: SandboxHost, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox = opened(host, tree)
-    request = Request(Exec(("sh", "-c", "echo x >> counter; cat counter"), LIMITS), sandbox, [b""])
+    request = Request(Exec(("sh", "-c", "echo x >> counter; cat counter"), LIMITS, streams=True), sandbox, [b""])
     call = host.start(request)
     assert soon(lambda: call.reply is not None)
+    # Once in the reply, and once for those that follow the output.
+    assert call.kept_bytes == 2 * len("x\n")
     monkeypatch.setattr("harness.remote_sandboxes.running_calls._KEPT_BYTES", 1)
     host._calls.tidy()
     again = host.start(request)
     assert again.reply is not None
     assert again.reply.code is ErrorCode.FORGOTTEN
+    assert call.kept_bytes == 0
     assert made(host, Read("counter", 9), sandbox=sandbox) is None
 
 

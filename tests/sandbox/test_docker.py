@@ -18,6 +18,8 @@ import pytest
 from images import images_of
 
 from harness.evaluation.rows_work import pull_image
+from harness.executors.cache_room import CACHE_BYTES
+from harness.executors.node import Node
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ProjectError, SandboxError
 from pytest_ssr.project.interpreter import find_in_image
@@ -452,8 +454,12 @@ def test_an_image_is_pulled_through_a_mirror(
             client.images.remove(f"{mirror}/team/box@{digests[0]}", force=True)
         if "@" not in name:
             # As a node does for a row that waits.
-            pull_image(f"docker:{name}")
+            node = Node.open(tmp_path / "cache" / "run", 1, 1, {})
+            pull_image(f"docker:{name}", node)
             assert DockerProvider(name).local_size(name)
+            monkeypatch.setenv(CACHE_BYTES, "1")
+            node.make_room()
+            assert DockerProvider(name).local_size(name) is None
         provider = DockerProvider(name)
         with provider.open(tmp_path, mount_at="/w") as sandbox:
             assert sh(sandbox, "python3 -c 'import pytest; print(7)'") == b"7\n"

@@ -14,6 +14,7 @@ from harness.database.events import events_after
 from harness.database.records import DatabaseRecords
 from harness.database.schema import jobs
 from harness.service import queue as queue_module
+from harness.service.metrics import Metrics
 from harness.service.queue import (
     MAX_ATTEMPTS,
     Claim,
@@ -26,6 +27,8 @@ from harness.service.queue import (
     QueueError,
     QueueErrorCode,
 )
+from harness.service.tokens import Scope, Tokens
+from harness.service.worker_row import WorkerRow, WorkerStatus
 
 DONE = Outcome(status=JobStatus.SUCCEEDED, result={"valid": 3})
 
@@ -282,3 +285,29 @@ def test_events_are_seen_in_order_while_many_are_written(queue: JobQueue) -> Non
     reader.join()
     assert seen == sorted(seen)
     assert len(seen) == 50
+
+
+@pytest.mark.parametrize("shift_s", [86_400.0, -86_400.0])
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_the_clock_of_a_machine_does_not_matter_to_those_that_share_a_database(
+    queue: JobQueue, records: DatabaseRecords, monkeypatch: pytest.MonkeyPatch, shift_s: float
+) -> None:
+    tokens = Tokens(records.engine)
+    _, valid = tokens.create("valid", Scope.READ, expires_at=tokens.now() + 3_600)
+    _, expired = tokens.create("expired", Scope.READ, expires_at=tokens.now() - 3_600)
+    running, waiting = submitted(queue), submitted(queue, seed=2)
+    claim = claimed(queue)
+    WorkerRow(records.engine, "process").show(WorkerStatus.IDLE)
+    real = time.time
+    # From here on, this is another machine.
+    monkeypatch.setattr(time, "time", lambda: real() + shift_s)
+    assert claimed(queue, "other").job.id == waiting
+    assert queue.claim("other") is None
+    assert queue.renew(claim) is Lease.HELD
+    assert tokens.check(valid) is not None
+    assert tokens.check(expired) is None
+    assert tokens.any_valid()
+    lines = Metrics(records.engine, lambda: 0).text().decode().splitlines()
+    assert 'ssr_workers{status="idle"} 1.0' in lines
+    assert queue.finish(claim, DONE)
+    assert status_of(queue, running) is JobStatus.SUCCEEDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -13,8 +14,9 @@ from typing import Any
 
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import pause
+from pytest_ssr.records.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,11 @@ class Probe:
     def place(self, argument: str) -> str:
         return argument if argument.startswith("image:") else ""
 
-    def ahead(self, argument: str) -> Callable[[], object] | None:
-        return partial(self.note, f"fetch-{argument}") if argument.startswith("image:") else None
+    def ahead(self, argument: str) -> Callable[[Node], object] | None:
+        return partial(self.fetch, argument) if argument.startswith("image:") else None
+
+    def fetch(self, argument: str, node: Node) -> None:
+        self.note(f"fetch-{argument}")
 
     def send(self, argument: str, cluster: Cluster) -> str:
         return argument
@@ -51,6 +56,13 @@ class Probe:
         begun = self.trace.read_text().count(f"{argument} ")
         if kind == "die" and begun <= int(rest or 99):
             os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "clock":
+            time.sleep(0.5)
+            return f"{argument} {time.time()}"
+        if kind == "freeze" and begun <= int(rest):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if kind == "full" and begun <= int(rest):
+            raise OSError(errno.ENOSPC, "No space left on device")
         if kind == "fault" and begun <= int(rest or 99):
             raise SandboxError("this machine has no sandbox")
         if kind == "error":
@@ -61,8 +73,8 @@ class Probe:
             time.sleep(float(rest))
         return f"{argument} {node}"
 
-    def is_fault(self, result: str) -> bool:
-        return False
+    def fault(self, result: str) -> Reason | None:
+        return None
 
     def close(self) -> None:
         pass
@@ -80,6 +92,8 @@ class ProbeRecipe:
     work: Probe
 
     def __call__(self, node: Node) -> OpenProbe:
+        if lacking := os.environ.get("SSR_TEST_LACKS"):
+            raise SandboxUnavailableError(f"{lacking} is not installed")
         return OpenProbe(self.work, node)
 
 
@@ -95,8 +109,8 @@ class OpenProbe:
         self.node.store.put_record("attempts/probe", argument.replace(":", "-"), {"result": result})
         return result
 
-    def is_fault(self, result: str) -> bool:
-        return False
+    def fault(self, result: str) -> Reason | None:
+        return None
 
     def close(self) -> None:
         pass

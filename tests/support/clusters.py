@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +26,8 @@ class LocalCluster:
     def __init__(self, folder: Path, nodes: int, **environment: str) -> None:
         self._folder, self._count, self._environment = folder, nodes, environment
         self.workers: list[Any] = []
-        self._made = 0
+        self._caches: dict[str, str] = {}
+        self.made = 0
 
     def __enter__(self) -> Self:
         self._cluster = Cluster()
@@ -40,8 +43,8 @@ class LocalCluster:
 
     def add(self, slots: int = 1, **environment: str) -> Any:
         """Start a node and return it."""
-        self._made += 1
-        own = self._folder / f"node-{self._made}"
+        self.made += 1
+        own = self._folder / f"node-{self.made}"
         (own / "tmp").mkdir(parents=True)
         variables = {
             "SSR_NODE_CACHE": str(own / "cache"),
@@ -51,8 +54,17 @@ class LocalCluster:
         }
         options = {**_NODE_OPTIONS, "num_cpus": slots, "resources": {"ssr_slots": slots}, "env_vars": variables}
         node = self._cluster.add_node(**options)
+        self._caches[node.unique_id] = variables["SSR_NODE_CACHE"]
         self.workers.append(node)
         return node
+
+    def signal(self, node: Any, number: signal.Signals) -> None:
+        """Send a signal to all processes of a node: without some of them, it looks as if the network was cut."""
+        variable = f"SSR_NODE_CACHE={self._caches[node.unique_id]}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if variable in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), number)
 
     def kill(self, node: Any) -> None:
         """Kill all processes of a node."""

@@ -19,7 +19,7 @@ from harness.cli.players import chosen_solver, open_players, share_of
 from harness.cli.terminal import Terminal
 from harness.datasets import Instance, InstanceError
 from harness.datasets.environments import Environments
-from harness.datasets.repositories import REPOSITORIES, Repositories
+from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.plan import Planner
 from harness.evaluation.predictions import read_predictions, require_name
@@ -27,7 +27,7 @@ from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_wri
 from harness.evaluation.rows_work import RowsWork
 from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work, with_recording
 from harness.executors.node import Node
-from harness.executors.protocol import WorkerLostError, completed
+from harness.executors.protocol import TRIES, WorkerLostError, completed
 from harness.executors.pytest_executor import require_xdist, run_units
 from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import is_store, rows_of
@@ -35,12 +35,15 @@ from harness.models.factory import is_model
 from harness.records.evaluation_result import EvaluationResult, Status
 from harness.settings.commands import EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
+from harness.storage.rebuilt import REPOSITORIES
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.progress import format_duration
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.sandbox import choose
+from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.storage.store import Store, key_of
 
 _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
@@ -167,12 +170,23 @@ class _OpenElsewhere:
         return cls(settings, python)
 
     def __call__(self, node: Node) -> Work:
+        self._require_sandbox()
         if self.interpreter is not None:
             here = find_interpreter(Path.cwd(), self.interpreter.executable, needs_pytest=False)
             require_same_environment(here, self.interpreter)
         if isinstance(self.settings, EvalSettings):
             return PredictionWork.of(_open_grader(self.settings, node.store, keep_trees=False), [], [])
         return _open_rollouts(self.settings, node.store, [], workers=node.workers, keep_trees=False)
+
+    def _require_sandbox(self) -> None:
+        """Raise SandboxUnavailableError if no row can run here, whatever its image: the machine lacks the sandbox."""
+        run = self.settings.evaluation
+        if run.instances.images == "docker":
+            with contextlib.closing(DockerProvider()) as docker:
+                docker.connect()
+        else:
+            provider = choose(run.instances.images or run.execution.sandbox, model_written=True)
+            getattr(provider, "close", lambda: None)()
 
 
 class _Progress:
@@ -247,14 +261,25 @@ def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Prog
     if missing and elsewhere:
         _run_on_cluster(settings, work, missing, progress)
     elif missing:
-        names = [u.name for u in missing]
+        _run_here(settings, [u.name for u in missing], progress)
+
+
+def _run_here(settings: RunSettings | EvalSettings, names: Sequence[str], progress: _Progress) -> None:
+    """Run units in processes of this machine; those that lose their worker are run again."""
+    for _ in range(TRIES):
+        lost: dict[str, str] = {}
         run_units(
             (partial(open_work, settings), names),
             progress.take,
-            progress.lose,
+            lost.__setitem__,
             jobs=settings.evaluation.jobs,
             dist=settings.evaluation.dist,
         )
+        if not lost:
+            return
+        names = list(lost)
+    for name, reason in lost.items():
+        progress.lose(name, reason)
 
 
 def _run_on_cluster(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -61,7 +60,7 @@ def create_token(settings: CreateTokenSettings) -> int:
     tokens = _tokens(settings.store)
     from harness.service.tokens import Scope
 
-    expires_at = time.time() + settings.days * _DAY_S if settings.days is not None else None
+    expires_at = tokens.now() + settings.days * _DAY_S if settings.days is not None else None
     token, secret = tokens.create(settings.name, Scope(settings.scope), expires_at=expires_at)
     if settings.json:
         print(json.dumps({**asdict(token), "token": secret}))
@@ -73,12 +72,13 @@ def create_token(settings: CreateTokenSettings) -> int:
 
 def list_tokens(settings: ListTokensSettings) -> int:
     """List the tokens."""
-    found = _tokens(settings.store).list()
+    tokens = _tokens(settings.store)
+    found, now = tokens.list(), tokens.now()
     if settings.json:
         print(json.dumps({"tokens": [asdict(token) for token in found]}))
     terminal = Terminal(quiet=settings.json)
     for token in found:
-        terminal.echo(f"{token.id}  {token.scope:5}  {_state(token):10}  {token.name}")
+        terminal.echo(f"{token.id}  {token.scope:5}  {_state(token, now):10}  {token.name}")
     return ExitCode.DONE
 
 
@@ -144,10 +144,10 @@ def _tokens(root: Path) -> Tokens:
     return tokens
 
 
-def _state(token: Token) -> str:
+def _state(token: Token, now: float) -> str:
     if token.revoked_at is not None:
         return "revoked"
-    if not token.is_valid(time.time()):
+    if not token.is_valid(now):
         return "expired"
     if token.expires_at is None:
         return "valid"

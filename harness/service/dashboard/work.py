@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -120,7 +119,7 @@ class ProjectsPage:
 def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, status: str, after: str) -> JobsPage:
     """Return the page of the queue. status: only jobs with it, empty for all."""
     known = projects.list()
-    names = {project.id: project.name for project in known}
+    names, now = {project.id: project.name for project in known}, reads.now()
     wanted = JobFilter(status=JobStatus(status)) if status in list(JobStatus) else JobFilter()
     found = page_after(partial(reads.jobs, filters=wanted), after)
     address = f"?status={wanted.status}&" if wanted.status else "?"
@@ -128,7 +127,7 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
         [_listed(job, names) for job in found.items],
         str(wanted.status or ""),
         list(JobStatus),
-        [worker for worker in reads.workers() if time.time() - worker.seen_at < _SHOWN_S],
+        [worker for worker in reads.workers() if now - worker.seen_at < _SHOWN_S],
         known,
         list(JobKind),
         form if scope.includes(Scope.RUN) else None,

@@ -64,6 +64,15 @@ def find_image(client: docker.DockerClient, image: str) -> tuple[str, int] | Non
     return None
 
 
+def remove_image(client: docker.DockerClient, image: str) -> None:
+    """Remove the names of an image, and with the last one its layers; raises DockerException if a container has it."""
+    import docker
+
+    while (found := find_image(client, image)) is not None:
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            client.images.remove(found[0])
+
+
 def _pull(client: docker.DockerClient, image: str) -> None:
     import docker
 

@@ -142,6 +142,11 @@ class DockerProvider:
             entry = images.find_image(self._engine(), image)
         return entry[1] if entry is not None else None
 
+    def remove_image(self) -> None:
+        """Remove the image from the engine; raises SandboxError if a container has it."""
+        with self._guarded():
+            images.remove_image(self._engine(), self.image)
+
     def image_digest(self) -> str:
         """Return the image's id, which is a hash of its content."""
         with self._guarded():
