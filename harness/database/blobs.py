@@ -88,10 +88,20 @@ class Blobs:
 
     def get(self, digest: str) -> bytes:
         """Return a file; raises StoreError if it is missing, damaged or cannot be read."""
-        with self._describing(digest, StoreError):
-            data: bytes = self._system.cat_file(self._at(digest))
+        data = self.read(digest)
+        if data is None:
+            raise StoreError(f"the file {digest} in {self.shown} is missing; `ssr store check` lists such files")
         if hashlib.sha256(data).hexdigest() != digest:
             raise StoreError(f"the file {digest} in {self.shown} is damaged: it does not have the hash of its name")
+        return data
+
+    def read(self, digest: str) -> bytes | None:
+        """Return what is stored under a hash, even if it is damaged; None if it is missing. Raises StoreError."""
+        with self._describing(digest, StoreError):
+            try:
+                data: bytes = self._system.cat_file(self._at(digest))
+            except FileNotFoundError:
+                return None
         return data
 
     def keep(self, digest: str, size: int, content: bytes | Path) -> None:

@@ -115,6 +115,8 @@ def _remove_unused(records: DatabaseRecords, digests: Sequence[str]) -> list[str
         referred = set(connection.scalars(statement))
         unused = [digest for digest in digests if digest not in referred]
         for digest in unused:
+            # An error if PostgreSQL has ended the transaction, and with it the lock, while an object store was slow.
+            connection.execute(sa.text("SELECT 1"))
             records.blobs.remove(digest)
     return unused
 

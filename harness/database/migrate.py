@@ -9,11 +9,12 @@ from pathlib import Path
 
 from harness.database.records import DatabaseRecords, is_possible
 from harness.records.usage import NAME
-from pytest_ssr.errors import StoreError, os_error_advice
+from pytest_ssr.errors import DamagedTreeError, StoreError, os_error_advice
 from pytest_ssr.project.snapshot import is_complete
 from pytest_ssr.storage.locks import is_locked
 from pytest_ssr.storage.shared import DURABLE
 from pytest_ssr.storage.shared_trees import TREES, SharedTrees, path_of, trees_of_artifacts
+from pytest_ssr.storage.tree_archives import stamps_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Check:
     missing: tuple[str, ...]
     """Files of the database without their content."""
     damaged: tuple[str, ...]
-    """Files whose content does not have the recorded hash."""
+    """Files whose content does not have the recorded hash, and archives that hold another tree than their names say."""
     unshared: tuple[str, ...]
     """Files of the folder that the database does not have; `ssr store migrate` takes them over."""
 
@@ -147,24 +148,36 @@ def _unshared(paths: Iterable[str], known: Mapping[str, str]) -> list[str]:
 
 
 def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], None]) -> Check:
-    """Read every file of a store, and compare it with its hash."""
+    """Read every file of a store, and compare it with its hash; raises StoreError if a part cannot be reached."""
     known = _known(records)
     missing, damaged, size = [], [], 0
-    for number, (path, digest) in enumerate(known.items(), 1):
-        try:
-            data = records.get(path)
-        except StoreError:
-            data = None
-        if data is None:
-            missing.append(path)
-        elif hashlib.sha256(data).hexdigest() != digest:
-            damaged.append(path)
-        else:
-            size += len(data)
+    for number, path in enumerate(known, 1):
+        # Not what was listed: a run may have replaced or removed it since.
+        found = records.inspect(path)
+        if found is not None:
+            digest, data = found
+            if data is None:
+                missing.append(path)
+            elif hashlib.sha256(data).hexdigest() != digest or not _holds_its_tree(path, data):
+                damaged.append(path)
+            else:
+                size += len(data)
         progress(f"{number} of {len(known)} files")
     trees = map(path_of, _unshared_trees(root, known))
     unshared = (*_unshared(_stored_files(root).by_path, known), *trees)
     return Check(len(known), size, tuple(missing), tuple(damaged), unshared)
+
+
+def _holds_its_tree(path: str, archive: bytes) -> bool:
+    """Return whether an archive holds the tree that its path names; True for other files."""
+    kind, name, *_ = path.split("/")
+    if kind != TREES:
+        return True
+    try:
+        stamps_in(archive, name)
+    except DamagedTreeError:
+        return False
+    return True
 
 
 def _known(records: DatabaseRecords) -> dict[str, str]:

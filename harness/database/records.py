@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from harness.database import indexing
 from harness.database.blobs import Blobs
-from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading
+from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading, shown
 from harness.database.events import add_event
 from harness.database.fitting import cleaned
 from harness.database.schema import entries
@@ -78,18 +78,33 @@ class DatabaseRecords:
 
     def get(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it does not exist."""
-        statement = sa.select(entries.c.data, entries.c.digest).where(entries.c.path == path)
-        with describing(self.engine.url), reading(self.engine).connect() as connection:
-            row = connection.execute(statement).one_or_none()
+        row = self._stored(path)
         if row is None:
             return None
         return bytes(row.data) if row.data is not None else self.blobs.get(row.digest)
+
+    def inspect(self, path: str) -> tuple[str, bytes | None] | None:
+        """Return the recorded SHA-256 of a file and its content, whatever that is; None if there is no such file.
+
+        The content is None if it is missing.
+        """
+        row = self._stored(path)
+        if row is None:
+            return None
+        return row.digest, bytes(row.data) if row.data is not None else self.blobs.read(row.digest)
 
     def digests(self, folder: str) -> dict[str, str]:
         """Return the paths of all files below a folder, sorted, with their SHA-256."""
         statement = sa.select(entries.c.path, entries.c.digest).where(_below(folder)).order_by(entries.c.path)
         with describing(self.engine.url), reading(self.engine).connect() as connection:
-            return {row.path: row.digest for row in connection.execute(statement)}
+            found = {row.path: row.digest for row in connection.execute(statement)}
+        for path in found:
+            if not is_possible(path):
+                # Files are copied to their paths: one such as `rollouts/../../x` would leave the store's folder.
+                raise StoreError(
+                    f"the database {shown(self.engine.url)} has {path[:100]!r}, which is no file of a store"
+                )
+        return found
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""
@@ -98,11 +113,14 @@ class DatabaseRecords:
             indexing.remove(connection, path)
 
     def move(self, source: str, target: str) -> None:
-        """Move all files of a folder, unless the target exists."""
+        """Move all files of a folder; if the target exists, it stays as it is, and the source is removed."""
         with self._writing() as connection:
             rows = connection.execute(sa.select(entries.c.path).where(_below(source))).all()
-            if not rows or connection.execute(sa.select(entries.c.path).where(_below(target)).limit(1)).first():
+            if not rows:
                 return
+            if connection.execute(sa.select(entries.c.path).where(_below(target)).limit(1)).first():
+                connection.execute(sa.delete(entries).where(_below(source)))
+                rows = []
             for row in rows:
                 path = target + row.path.removeprefix(source)
                 values = {"path": path, "kind": path.partition("/")[0]}
@@ -117,6 +135,11 @@ class DatabaseRecords:
             return
         with describing(self.engine.url), advisory_lock(self.engine, name):
             yield
+
+    def _stored(self, path: str) -> Any:
+        statement = sa.select(entries.c.data, entries.c.digest).where(entries.c.path == path)
+        with describing(self.engine.url), reading(self.engine).connect() as connection:
+            return connection.execute(statement).one_or_none()
 
     def _row(self, path: str, data: bytes) -> dict[str, Any]:
         if path.endswith(_RECORD):

@@ -292,6 +292,9 @@ def _git_listed(project: Path) -> list[str] | None:
         "git",
         "-c",
         "safe.directory=*",
+        # The repository's settings can name a program, which would run outside of every sandbox.
+        "-c",
+        "core.fsmonitor=false",
         "ls-files",
         "-z",
         "--cached",
