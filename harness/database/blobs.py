@@ -20,6 +20,7 @@ from pytest_ssr.storage.synced_files import write_synced
 _FOLDER = "blobs"
 _SHORTEST_SECRET = 4
 """Characters; to hide shorter ones would make messages unreadable."""
+_ADVICE = "ssr store check --repair, on a machine that has it, writes it again"
 _LOCAL = ("file", "local")
 
 
@@ -90,9 +91,9 @@ class Blobs:
         """Return a file; raises StoreError if it is missing, damaged or cannot be read."""
         data = self.read(digest)
         if data is None:
-            raise StoreError(f"the file {digest} in {self.shown} is missing; `ssr store check` lists such files")
+            raise StoreError(f"the file {digest} in {self.shown} is missing; {_ADVICE}")
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreError(f"the file {digest} in {self.shown} is damaged: it does not have the hash of its name")
+            raise StoreError(f"the file {digest} in {self.shown} is damaged; {_ADVICE}")
         return data
 
     def read(self, digest: str) -> bytes | None:
@@ -169,7 +170,7 @@ class Blobs:
                 raise kind(
                     f"the blobs in {self.shown} cannot be written: the bucket or folder does not exist"
                 ) from None
-            raise kind(f"the file {digest} in {self.shown} is missing; `ssr store check` lists such files") from None
+            raise kind(f"the file {digest} in {self.shown} is missing; {_ADVICE}") from None
         except StoreError:
             raise
         except Exception as error:

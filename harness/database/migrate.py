@@ -14,7 +14,7 @@ from pytest_ssr.project.snapshot import is_complete
 from pytest_ssr.storage.locks import is_locked
 from pytest_ssr.storage.shared import DURABLE
 from pytest_ssr.storage.shared_trees import TREES, SharedTrees, path_of, trees_of_artifacts
-from pytest_ssr.storage.tree_archives import stamps_in
+from pytest_ssr.storage.tree_archives import archive_of, stamps_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,35 @@ def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], Non
     trees = map(path_of, _unshared_trees(root, known))
     unshared = (*_unshared(_stored_files(root).by_path, known), *trees)
     return Check(len(known), size, tuple(missing), tuple(damaged), unshared)
+
+
+def repair(root: Path, records: DatabaseRecords, found: Check) -> tuple[str, ...]:
+    """Write missing and damaged files again from a store's folder, if it has them; return which; raises StoreError."""
+    repaired = []
+    for path in (*found.missing, *found.damaged):
+        entry = records.inspect(path)
+        data = _local(root, path)
+        is_tree = path.startswith(f"{TREES}/")
+        if entry is None or data is None or not (is_tree or hashlib.sha256(data).hexdigest() == entry[0]):
+            continue
+        # A file that is there is not written again.
+        records.blobs.remove(hashlib.sha256(data).hexdigest())
+        records.put({path: data})
+        repaired.append(path)
+    return tuple(repaired)
+
+
+def _local(root: Path, path: str) -> bytes | None:
+    """Return a file as a store's folder has it; None if it does not."""
+    kind, name, *_ = path.split("/")
+    if kind == TREES:
+        return archive_of(root / TREES / name)
+    try:
+        return (root / path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {root / path}: {os_error_advice(error)}") from None
 
 
 def _holds_its_tree(path: str, archive: bytes) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_error_advice
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.project.snapshot import STAGING, STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage import locks
@@ -335,8 +335,8 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove the temporary files of killed processes."""
-        for path in (self.root / "tmp").iterdir():
-            pid = path.name.partition("-")[0]
+        for path in (*(self.root / "tmp").iterdir(), *self.trees.glob(f"{STAGING}*")):
+            pid = path.name.removeprefix(STAGING).partition("-")[0]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 

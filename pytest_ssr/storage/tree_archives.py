@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
@@ -31,6 +30,7 @@ from pytest_ssr.project.snapshot import (
     is_complete,
     read_manifest,
     set_folder_times,
+    staging_folder,
 )
 
 MAX_FILES = 250_000
@@ -98,7 +98,7 @@ def place_archive(data: bytes, trees: Path, tree_hash: str) -> None:
             return
         stamps = stamps_in(data, tree_hash)
         trees.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
+        staging = staging_folder(trees)
         try:
             shared = SharedFiles(trees)
             for path, mode, content in _members(data):

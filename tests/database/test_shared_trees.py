@@ -14,11 +14,20 @@ import pytest
 from shared_stores import records_of
 from small_artifact import ARTIFACT
 
+from harness.cli.main import main
 from harness.database.collect import collect, measure
-from harness.database.migrate import check, migrate
+from harness.database.migrate import check, migrate, repair
 from harness.database.sharing import fetch_all, fetch_trees, share_store
 from pytest_ssr.errors import DamagedTreeError
-from pytest_ssr.project.snapshot import FileStamp, hash_of, is_complete, read_manifest, take_snapshot
+from pytest_ssr.project.snapshot import (
+    STAGING,
+    FileStamp,
+    hash_of,
+    is_complete,
+    read_manifest,
+    staging_folder,
+    take_snapshot,
+)
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.storage import tree_archives
 from pytest_ssr.storage.shared_trees import path_of
@@ -102,6 +111,43 @@ def test_trees_are_taken_over_checked_measured_and_never_collected(project: Path
     assert (found.missing, found.damaged, found.unshared) == ((), (), ())
     assert "trees" in {part.name for part in measure(store.root, records).results}
     assert collect(records, grace_s=0, progress=lambda line: None).blobs == 0
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_what_is_missing_or_damaged_is_written_again_by_a_machine_that_has_it(
+    shared: list[Store], project: Path, is_missing: bool
+) -> None:
+    store, other = shared
+    records, snapshot = records_of(store), take_snapshot(project, store.trees)
+    store.put_artifact("i", artifact_of(snapshot.tree_hash))
+    (store.root / "rollouts" / "k").mkdir(parents=True)
+    (store.root / "rollouts" / "k" / "patch.diff").write_bytes(b"x")
+    store.keep("rollouts/k")
+    other.put_file("rollouts/k", "other.diff", b"y")
+    lost = ["rollouts/k/other.diff", "rollouts/k/patch.diff", path_of(snapshot.tree_hash)]
+    for path in lost:
+        digest = records.digests(path.rpartition("/")[0])[path]
+        records.blobs.remove(digest)
+        if not is_missing:
+            records.blobs._write(digest, b"z")
+    assert main(["store", "check", str(store.root)]) == 1
+    found = check(store.root, records, progress=lambda line: None)
+    assert sorted(found.missing if is_missing else found.damaged) == lost
+    assert repair(store.root, records, found) == tuple(path for path in lost if "other" not in path)
+    assert main(["store", "check", str(other.root), "--repair"]) == 0
+    fetch_all(other.root)
+    fetch_trees(other.root)
+    assert is_complete(other.trees / snapshot.tree_hash)
+
+
+def test_what_a_killed_process_has_written_of_a_tree_is_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    own = staging_folder(store.trees)
+    ended = own.rename(own.with_name(f"{STAGING}{2**22 + 1}-x"))
+    own.mkdir()
+    Store(store.root)
+    assert own.exists()
+    assert not ended.exists()
 
 
 def test_a_tree_that_is_not_here_or_was_changed_is_not_shared(shared: list[Store], project: Path) -> None:

@@ -291,6 +291,15 @@ def test_a_login_leads_nowhere_else(filled: DatabaseRecords, target: str) -> Non
     assert answer.headers["location"] == "/"
 
 
+def test_a_login_with_many_fields_is_not_read(filled: DatabaseRecords) -> None:
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        secret = token_of(filled)["Authorization"].removeprefix("Bearer ")
+        for more, status in (("", 303), ("&a=1" * 50, 401)):
+            content, kind = f"token={secret}{more}", "application/x-www-form-urlencoded"
+            answer = client.post("/login", content=content, headers={"Content-Type": kind}, follow_redirects=False)
+            assert answer.status_code == status
+
+
 def test_sessions_are_signed_and_expire() -> None:
     now = 1_000.0
     sessions = Sessions(lambda: now)
