@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.database.records import DatabaseRecords, is_possible
+from harness.database.records import SHARED, DatabaseRecords, is_possible
 from harness.records.usage import NAME
 from pytest_ssr.errors import DamagedTreeError, StoreError, os_error_advice
 from pytest_ssr.project.snapshot import is_complete
@@ -211,5 +211,4 @@ def _holds_its_tree(path: str, archive: bytes) -> bool:
 
 def _known(records: DatabaseRecords) -> dict[str, str]:
     """Return the hashes of all files in a database, by path."""
-    kinds = sorted({*DURABLE, TREES})
-    return {path: digest for kind in kinds for path, digest in records.digests(kind).items()}
+    return {path: digest for kind in sorted(SHARED) for path, digest in records.digests(kind).items()}

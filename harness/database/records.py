@@ -21,10 +21,14 @@ from harness.database.fitting import cleaned
 from harness.database.schema import entries
 from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
+from pytest_ssr.storage.shared import DURABLE
+from pytest_ssr.storage.shared_trees import TREES
 
 VARIABLE = "SSR_DATABASE"
 _ID_PATH = "database/id"
 """An entry that is no result: its kind is not one of those that are listed."""
+SHARED = DURABLE | {TREES, "exports"}
+"""Folders of a store whose files are in its database: results, the trees they apply to, and what jobs have exported."""
 _RECORD = ".json"
 _LONGEST_PATH, _LONGEST_KIND = 512, 32
 """Characters; see the columns of `entries`."""

@@ -123,8 +123,11 @@ def test_what_is_missing_or_damaged_is_written_again_by_a_machine_that_has_it(
     (store.root / "rollouts" / "k").mkdir(parents=True)
     (store.root / "rollouts" / "k" / "patch.diff").write_bytes(b"x")
     store.keep("rollouts/k")
+    (store.root / "exports" / "k").mkdir(parents=True)
+    (store.root / "exports" / "k" / "data.jsonl").write_bytes(b"{}")
+    store.keep("exports/k")
     other.put_file("rollouts/k", "other.diff", b"y")
-    lost = ["rollouts/k/other.diff", "rollouts/k/patch.diff", path_of(snapshot.tree_hash)]
+    lost = ["exports/k/data.jsonl", "rollouts/k/other.diff", "rollouts/k/patch.diff", path_of(snapshot.tree_hash)]
     for path in lost:
         digest = records.digests(path.rpartition("/")[0])[path]
         records.blobs.remove(digest)
