@@ -177,9 +177,7 @@ def repair(root: Path, records: DatabaseRecords, found: Check) -> tuple[str, ...
         is_tree = path.startswith(f"{TREES}/")
         if entry is None or data is None or not (is_tree or hashlib.sha256(data).hexdigest() == entry[0]):
             continue
-        # A file that is there is not written again.
-        records.blobs.remove(hashlib.sha256(data).hexdigest())
-        records.put({path: data})
+        records.put_again(path, data)
         repaired.append(path)
     return tuple(repaired)
 

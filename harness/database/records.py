@@ -64,6 +64,13 @@ class DatabaseRecords:
         rows = [self._row(path, data) for path, data in files.items()]
         self._put(rows, files, {row["digest"]: files[row["path"]] for row in rows if row["data"] is None})
 
+    def put_again(self, path: str, data: bytes) -> None:
+        """Write a file whose content is missing or damaged."""
+        if not path.endswith(_RECORD):
+            # A blob that is there is not written again, whatever it holds.
+            self.blobs.remove(hashlib.sha256(data).hexdigest())
+        self.put({path: data})
+
     def put_folder(self, folder: Path, files: Mapping[str, Path]) -> None:
         """Write local files, all or none."""
         rows, records = [], {}

@@ -122,6 +122,7 @@ def test_ssr_worker_plays_a_round_and_makes_a_leaderboard_and_an_export(
     assert all(records.get(path) is not None for path in exported)
 
 
+@pytest.mark.long
 def test_a_worker_on_another_machine_works_on_what_the_first_has(
     tmp_path: Path, postgres_url: str, project: Path
 ) -> None:
