@@ -17,6 +17,7 @@ SsrError
 │   ├── FieldsRefusedError      a server rejects fields of a request
 │   └── BudgetSpentError        the budget of tokens or money is spent
 ├── StoreError                  the store cannot be read or written
+│   ├── DamagedTreeError        what machines have shared as the tree of an artifact is not that tree
 │   └── StoreWriteError         a full disk, a read-only directory; a run can continue once that is fixed
 ├── SettingsError               an option has an invalid value
 ├── InstanceError               an instance of a dataset cannot be used
@@ -101,6 +102,10 @@ class ContextError(RefusedError):
 
 class StoreError(SsrError):
     """The store cannot be read or written."""
+
+
+class DamagedTreeError(StoreError):
+    """What machines have shared as the tree of an artifact is damaged, or another tree; all else can be used."""
 
 
 class StoreWriteError(StoreError):

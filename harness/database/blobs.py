@@ -22,6 +22,7 @@ from pytest_ssr.storage.synced_files import write_synced
 _FOLDER = "blobs"
 _SHORTEST_SECRET = 4
 """Characters; to hide shorter ones would make messages unreadable."""
+_ADVICE = "ssr store check --repair, on a machine that has it, writes it again"
 _LOCAL = ("file", "local")
 
 
@@ -90,10 +91,20 @@ class Blobs:
 
     def get(self, digest: str) -> bytes:
         """Return a file; raises StoreError if it is missing, damaged or cannot be read."""
-        with self._describing(digest, StoreError):
-            data: bytes = self._system.cat_file(self._at(digest))
+        data = self.read(digest)
+        if data is None:
+            raise StoreError(f"the file {digest} in {self.shown} is missing; {_ADVICE}")
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreError(f"the file {digest} in {self.shown} is damaged: it does not have the hash of its name")
+            raise StoreError(f"the file {digest} in {self.shown} is damaged; {_ADVICE}")
+        return data
+
+    def read(self, digest: str) -> bytes | None:
+        """Return what is stored under a hash, even if it is damaged; None if it is missing. Raises StoreError."""
+        with self._describing(digest, StoreError):
+            try:
+                data: bytes = self._system.cat_file(self._at(digest))
+            except FileNotFoundError:
+                return None
         return data
 
     def keep(self, digest: str, size: int, content: bytes | Path) -> None:
@@ -168,7 +179,7 @@ class Blobs:
                 raise kind(
                     f"the blobs in {self.shown} cannot be written: the bucket or folder does not exist"
                 ) from None
-            raise kind(f"the file {digest} in {self.shown} is missing; `ssr store check` lists such files") from None
+            raise kind(f"the file {digest} in {self.shown} is missing; {_ADVICE}") from None
         except StoreError:
             raise
         except Exception as error:

@@ -12,10 +12,9 @@ import sqlalchemy as sa
 
 from harness.database.engine import database_time, describing, is_sqlite, reading
 from harness.database.events import remove_events
-from harness.database.records import DatabaseRecords
+from harness.database.records import SHARED, DatabaseRecords
 from harness.database.schema import entries
 from pytest_ssr.storage.shared import DURABLE
-from pytest_ssr.storage.shared_trees import TREES
 
 EVENTS_KEPT_S = 7 * 24 * 3600
 """Age of events that no reader resumes from any more."""
@@ -95,7 +94,7 @@ def measure(root: Path, records: DatabaseRecords | None) -> Sizes:
     if records is None:
         return Sizes(tuple(part for part in folders if part.name in DURABLE), folders, None, 0)
     count, size = sa.func.count(), sa.func.sum(entries.c.size)
-    is_shared = entries.c.kind.in_({*DURABLE, TREES})
+    is_shared = entries.c.kind.in_(SHARED)
     statement = sa.select(entries.c.kind, count, size).where(is_shared).group_by(entries.c.kind)
     with describing(records.engine.url), reading(records.engine).connect() as connection:
         rows = connection.execute(statement.order_by(entries.c.kind)).all()
@@ -115,6 +114,8 @@ def _remove_unused(records: DatabaseRecords, digests: Sequence[str]) -> list[str
         referred = set(connection.scalars(statement))
         unused = [digest for digest in digests if digest not in referred]
         for digest in unused:
+            # An error if PostgreSQL has ended the transaction, and with it the lock, while an object store was slow.
+            connection.execute(sa.text("SELECT 1"))
             records.blobs.remove(digest)
     return unused
 

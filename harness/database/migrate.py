@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.database.records import DatabaseRecords, is_possible
+from harness.database.records import SHARED, DatabaseRecords, is_possible
 from harness.records.usage import NAME
-from pytest_ssr.errors import StoreError, os_error_advice
+from pytest_ssr.errors import DamagedTreeError, StoreError, os_error_advice
 from pytest_ssr.project.snapshot import is_complete
 from pytest_ssr.storage.locks import is_locked
 from pytest_ssr.storage.shared import DURABLE
 from pytest_ssr.storage.shared_trees import TREES, SharedTrees, path_of, trees_of_results
+from pytest_ssr.storage.tree_archives import archive_of, stamps_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Check:
     missing: tuple[str, ...]
     """Files of the database without their content."""
     damaged: tuple[str, ...]
-    """Files whose content does not have the recorded hash."""
+    """Files whose content does not have the recorded hash, and archives that hold another tree than their names say."""
     unshared: tuple[str, ...]
     """Files of the folder that the database does not have; `ssr store migrate` takes them over."""
 
@@ -147,27 +148,65 @@ def _unshared(paths: Iterable[str], known: Mapping[str, str]) -> list[str]:
 
 
 def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], None]) -> Check:
-    """Read every file of a store, and compare it with its hash."""
+    """Read every file of a store, and compare it with its hash; raises StoreError if a part cannot be reached."""
     known = _known(records)
     missing, damaged, size = [], [], 0
-    for number, (path, digest) in enumerate(known.items(), 1):
-        try:
-            data = records.get(path)
-        except StoreError:
-            data = None
-        if data is None:
-            missing.append(path)
-        elif hashlib.sha256(data).hexdigest() != digest:
-            damaged.append(path)
-        else:
-            size += len(data)
+    for number, path in enumerate(known, 1):
+        # Not what was listed: a run may have replaced or removed it since.
+        found = records.inspect(path)
+        if found is not None:
+            digest, data = found
+            if data is None:
+                missing.append(path)
+            elif hashlib.sha256(data).hexdigest() != digest or not _holds_its_tree(path, data):
+                damaged.append(path)
+            else:
+                size += len(data)
         progress(f"{number} of {len(known)} files")
     trees = map(path_of, _unshared_trees(root, known))
     unshared = (*_unshared(_stored_files(root).by_path, known), *trees)
     return Check(len(known), size, tuple(missing), tuple(damaged), unshared)
 
 
+def repair(root: Path, records: DatabaseRecords, found: Check) -> tuple[str, ...]:
+    """Write missing and damaged files again from a store's folder, if it has them; return which; raises StoreError."""
+    repaired = []
+    for path in (*found.missing, *found.damaged):
+        entry = records.inspect(path)
+        data = _local(root, path)
+        is_tree = path.startswith(f"{TREES}/")
+        if entry is None or data is None or not (is_tree or hashlib.sha256(data).hexdigest() == entry[0]):
+            continue
+        records.put_again(path, data)
+        repaired.append(path)
+    return tuple(repaired)
+
+
+def _local(root: Path, path: str) -> bytes | None:
+    """Return a file as a store's folder has it; None if it does not."""
+    kind, name, *_ = path.split("/")
+    if kind == TREES:
+        return archive_of(root / TREES / name)
+    try:
+        return (root / path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {root / path}: {os_error_advice(error)}") from None
+
+
+def _holds_its_tree(path: str, archive: bytes) -> bool:
+    """Return whether an archive holds the tree that its path names; True for other files."""
+    kind, name, *_ = path.split("/")
+    if kind != TREES:
+        return True
+    try:
+        stamps_in(archive, name)
+    except DamagedTreeError:
+        return False
+    return True
+
+
 def _known(records: DatabaseRecords) -> dict[str, str]:
     """Return the hashes of all files in a database, by path."""
-    kinds = sorted({*DURABLE, TREES})
-    return {path: digest for kind in kinds for path, digest in records.digests(kind).items()}
+    return {path: digest for kind in sorted(SHARED) for path, digest in records.digests(kind).items()}

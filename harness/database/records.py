@@ -15,16 +15,20 @@ import sqlalchemy as sa
 
 from harness.database import indexing
 from harness.database.blobs import Blobs
-from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading
+from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading, shown
 from harness.database.events import add_event
 from harness.database.fitting import cleaned
 from harness.database.schema import entries
 from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
+from pytest_ssr.storage.shared import DURABLE
+from pytest_ssr.storage.shared_trees import TREES
 
 VARIABLE = "SSR_DATABASE"
 _ID_PATH = "database/id"
 """An entry that is no result: its kind is not one of those that are listed."""
+SHARED = DURABLE | {TREES, "exports"}
+"""Folders of a store whose files are in its database: results, the trees they apply to, and what jobs have exported."""
 _RECORD = ".json"
 _LONGEST_PATH, _LONGEST_KIND = 512, 32
 """Characters; see the columns of `entries`."""
@@ -60,6 +64,13 @@ class DatabaseRecords:
         rows = [self._row(path, data) for path, data in files.items()]
         self._put(rows, files, {row["digest"]: files[row["path"]] for row in rows if row["data"] is None})
 
+    def put_again(self, path: str, data: bytes) -> None:
+        """Write a file whose content is missing or damaged."""
+        if not path.endswith(_RECORD):
+            # A blob that is there is not written again, whatever it holds.
+            self.blobs.remove(hashlib.sha256(data).hexdigest())
+        self.put({path: data})
+
     def put_folder(self, folder: Path, files: Mapping[str, Path]) -> None:
         """Write local files, all or none."""
         rows, records = [], {}
@@ -78,18 +89,33 @@ class DatabaseRecords:
 
     def get(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it does not exist."""
-        statement = sa.select(entries.c.data, entries.c.digest).where(entries.c.path == path)
-        with describing(self.engine.url), reading(self.engine).connect() as connection:
-            row = connection.execute(statement).one_or_none()
+        row = self._stored(path)
         if row is None:
             return None
         return bytes(row.data) if row.data is not None else self.blobs.get(row.digest)
+
+    def inspect(self, path: str) -> tuple[str, bytes | None] | None:
+        """Return the recorded SHA-256 of a file and its content, whatever that is; None if there is no such file.
+
+        The content is None if it is missing.
+        """
+        row = self._stored(path)
+        if row is None:
+            return None
+        return row.digest, bytes(row.data) if row.data is not None else self.blobs.read(row.digest)
 
     def digests(self, folder: str) -> dict[str, str]:
         """Return the paths of all files below a folder, sorted, with their SHA-256."""
         statement = sa.select(entries.c.path, entries.c.digest).where(_below(folder)).order_by(entries.c.path)
         with describing(self.engine.url), reading(self.engine).connect() as connection:
-            return {row.path: row.digest for row in connection.execute(statement)}
+            found = {row.path: row.digest for row in connection.execute(statement)}
+        for path in found:
+            if not is_possible(path):
+                # Files are copied to their paths: one such as `rollouts/../../x` would leave the store's folder.
+                raise StoreError(
+                    f"the database {shown(self.engine.url)} has {path[:100]!r}, which is no file of a store"
+                )
+        return found
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""
@@ -98,11 +124,14 @@ class DatabaseRecords:
             indexing.remove(connection, path)
 
     def move(self, source: str, target: str) -> None:
-        """Move all files of a folder, unless the target exists."""
+        """Move all files of a folder; if the target exists, it stays as it is, and the source is removed."""
         with self._writing() as connection:
             rows = connection.execute(sa.select(entries.c.path).where(_below(source))).all()
-            if not rows or connection.execute(sa.select(entries.c.path).where(_below(target)).limit(1)).first():
+            if not rows:
                 return
+            if connection.execute(sa.select(entries.c.path).where(_below(target)).limit(1)).first():
+                connection.execute(sa.delete(entries).where(_below(source)))
+                rows = []
             for row in rows:
                 path = target + row.path.removeprefix(source)
                 values = {"path": path, "kind": path.partition("/")[0]}
@@ -117,6 +146,11 @@ class DatabaseRecords:
             return
         with describing(self.engine.url), advisory_lock(self.engine, name):
             yield
+
+    def _stored(self, path: str) -> Any:
+        statement = sa.select(entries.c.data, entries.c.digest).where(entries.c.path == path)
+        with describing(self.engine.url), reading(self.engine).connect() as connection:
+            return connection.execute(statement).one_or_none()
 
     def _row(self, path: str, data: bytes) -> dict[str, Any]:
         if path.endswith(_RECORD):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from harness.storage.atomic_write import write_bytes
-from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError, os_error_advice
+from pytest_ssr.errors import (
+    DamagedTreeError,
+    MissingExtraError,
+    SettingsError,
+    StoreError,
+    StoreWriteError,
+    os_error_advice,
+)
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage.shared import DURABLE, SharedRecords
@@ -75,9 +83,7 @@ def require_packages() -> None:
 
 
 def fetch_all(root: Path) -> None:
-    """Copy the results that only the database of a store has into its folder, and the trees of those.
-
-    A store without a database stays as it is.
+    """Copy the results that only the database of a store has into its folder; one without a database stays as it is.
 
     Raises StoreError if the database cannot be used.
     """
@@ -85,8 +91,19 @@ def fetch_all(root: Path) -> None:
         store = Store(root)
         for kind in sorted(DURABLE):
             store.fetch(kind)
+
+
+def fetch_trees(root: Path) -> None:
+    """Copy the trees of a store's artifacts and campaigns into its folder, but for those that nobody has shared or that are damaged.
+
+    Raises StoreError if the database cannot be used.
+    """
+    if has_database(root):
+        trees = Store(root).shared_trees
         for tree_hash in trees_of_results(root):
-            store.shared_trees.fetch(tree_hash)
+            # Its artifacts are left out of what needs the tree; `ssr store check` lists it.
+            with contextlib.suppress(DamagedTreeError):
+                trees.fetch(tree_hash)
 
 
 def description_of(root: Path) -> dict[str, object]:

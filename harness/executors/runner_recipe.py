@@ -14,7 +14,8 @@ from pytest_ssr.project.interpreter import Interpreter, find_in_image, find_inte
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.protocol import Limits, WithImage
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.store import StoredRecords, key_of
+from pytest_ssr.storage.store import key_of
+from pytest_ssr.storage.stored_records import StoredRecords
 
 
 class EnvironmentsDifferError(SandboxUnavailableError):

@@ -7,13 +7,12 @@ import io
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_ssr.errors import StoreWriteError, os_error_advice
-from pytest_ssr.project.snapshot import Snapshot, matches, set_times
+from pytest_ssr.project.snapshot import Snapshot, matches, set_times, staging_folder
 
 _COMPRESSION = 1
 """Trees are sent once to each machine: the time to pack them matters as much as their size."""
@@ -30,7 +29,7 @@ def pack(directory: Path) -> bytes:
 def unpack(data: bytes, folder: Path) -> None:
     """Write the archive of a folder, which replaces the folder if it exists; all files have the time of snapshots."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder.parent))
+    staging = staging_folder(folder.parent)
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             # The driver made the archive. Older releases of Python 3.11 have no argument for this.

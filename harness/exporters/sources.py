@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.database.sharing import fetch_all
+from harness.database.sharing import fetch_all, fetch_trees
 from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_json
 from harness.exporters.index import Index
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
@@ -62,6 +62,7 @@ def _find_source(path: Path) -> Source:
     for folder in (path, path / _STORE):
         if (folder / STORE_MARK).is_file() or any((folder / n).is_dir() for n in ("rollouts", "artifacts")):
             fetch_all(folder)
+            fetch_trees(folder)
             return Source(folder)
     problem = "is not a store and contains none" if path.is_dir() else "does not exist"
     if re.match(r"\w+:/", str(path)):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
+from pytest_ssr.escaping import escaped, escaped_line
+
 _SECRETS = frozenset({"authorization", "cookie", "password", "secret", "token"})
+
+_traceback = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+"""Without the values of variables, among which are tokens and passwords."""
 
 
 def set_up_logging() -> None:
@@ -20,9 +26,9 @@ def set_up_logging() -> None:
     is_terminal = sys.stderr.isatty()
     level = logging.WARNING if is_terminal else logging.INFO
     ends: list[structlog.types.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [_escaped_values, structlog.dev.ConsoleRenderer(exception_formatter=_write_traceback)]
         if is_terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_traceback, structlog.processors.JSONRenderer()]
     )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -52,6 +58,17 @@ def set_up_logging() -> None:
 def logger() -> Any:
     """Return the logger of the service."""
     return structlog.get_logger("pytest-ssr")
+
+
+def _escaped_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape what a terminal would obey, such as the path of a request."""
+    return {name: escaped_line(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _write_traceback(target: TextIO, found: structlog.types.ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, found)
+    target.write(escaped(text.getvalue()))
 
 
 def _without_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

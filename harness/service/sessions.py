@@ -7,7 +7,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -20,6 +20,7 @@ from harness.service.tokens import Tokens
 COOKIE = "ssr_session"
 _SESSION_S = 12 * 3600
 _SEE_OTHER, _UNAUTHORIZED = 303, 401
+_MOST_FIELDS = 10
 
 
 class Sessions:
@@ -56,8 +57,7 @@ def login_router(tokens: Tokens, sessions: Sessions, failures: Buckets) -> APIRo
     @router.post("/login")
     async def log_in(request: Request) -> Response:
         address = request.client.host if request.client is not None else ""
-        values = parse_qs((await request.body()).decode(errors="replace"))
-        secret, target = (values.get(name, [""])[0] for name in ("token", "next"))
+        secret, target = _entered(await request.body())
         token = await run_in_threadpool(tokens.check, secret.strip())
         if token is None:
             require_patience(failures.take(address), TOO_MANY_FAILURES)
@@ -77,6 +77,15 @@ def login_router(tokens: Tokens, sessions: Sessions, failures: Buckets) -> APIRo
         return response
 
     return router
+
+
+def _entered(body: bytes) -> tuple[str, str]:
+    """Return the token that was entered, and where to go then; others wait while a body is read, so it is bounded."""
+    try:
+        values = dict(parse_qsl(body.decode(errors="replace"), max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        values = {}
+    return values.get("token", ""), values.get("next", "")
 
 
 def _form(target: str, *, has_failed: bool = False) -> Response:

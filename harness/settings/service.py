@@ -27,8 +27,9 @@ class StoreMigrateSettings(CommandSettings):
 class StoreCheckSettings(CommandSettings):
     """Read every result of a store with a database, and report what is missing or damaged."""
 
-    example: ClassVar[str] = "ssr store check .ssr"
+    example: ClassVar[str] = "ssr store check .ssr --repair"
     store: Path = required("STORE", "a store", is_argument=True)
+    repair: bool = switch("write what is missing or damaged again, if this machine's folder has it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,8 @@ from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.store import Store, StoredRecords, code_hash, key_of
+from pytest_ssr.storage.store import Store, code_hash, key_of
+from pytest_ssr.storage.stored_records import StoredRecords
 
 RunnerSource = Callable[[TestRunner], Runner]
 """Returns a project's runner that starts the tests in this way."""

@@ -34,6 +34,8 @@ _SUPPORT_SUFFIXES = (".py", ".so", ".pyd")
 MANIFEST = "manifest.json"
 STORE_MARK = "ssr-store.json"
 """The file that marks a store, so that one inside a project is not copied with the project."""
+STAGING = ".tmp-"
+"""Begins the names of trees that are being written."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
 
 
@@ -143,11 +145,18 @@ def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True) -> S
     return _copied(project, paths, trees)
 
 
+def staging_folder(trees: Path) -> Path:
+    """Create a folder for a tree that is being written; its name has the process, so that one left by a kill is found.
+
+    Raises OSError."""
+    return Path(tempfile.mkdtemp(prefix=f"{STAGING}{os.getpid()}-", dir=trees))
+
+
 @uninterrupted()
 def _copied(project: Path, paths: Sequence[str], trees: Path) -> Snapshot:
     try:
         trees.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
+        staging = staging_folder(trees)
     except OSError as error:
         raise StoreError(f"cannot write to {trees}: {error.strerror}; choose another place with --store") from None
     try:
@@ -297,6 +306,9 @@ def _git_listed(project: Path) -> list[str] | None:
         "git",
         "-c",
         "safe.directory=*",
+        # The repository's settings can name a program, which would run outside of every sandbox.
+        "-c",
+        "core.fsmonitor=false",
         "ls-files",
         "-z",
         "--cached",

@@ -28,7 +28,8 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.source.parsing import recorded_warnings
 
-_OMITTED = ("*.pyc", "*.pyo", "*.orig", "*.rej", "*.whl", "*.diff", "*.patch", ".coverage", "*.swp", "*~")
+_OMITTED = ("*.pyc", "*.pyo", "*.orig", "*.rej", "*.whl", "*.diff", "*.patch", ".coverage", "*.swp", "*~", ".git")
+"""A file `.git` leads git to another folder, whose settings may name programs that git starts here."""
 _OMITTED_FOLDERS = ("__pycache__", "*.egg-info", "*.dist-info", ".eggs", ".ssr", ".git", ".pytest_cache", ".tox")
 _GIT = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.logAllRefUpdates=false", "-c", "gc.auto=0")
 _GIT_IDENTITY = {

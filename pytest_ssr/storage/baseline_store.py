@@ -16,7 +16,8 @@ from pytest_ssr.execution.test_runners import PYTEST, PytestRunner
 from pytest_ssr.interrupts import Background, TimeBudgetError, background
 from pytest_ssr.project.pytest_config import root_options
 from pytest_ssr.project.snapshot import Snapshot
-from pytest_ssr.storage.store import Store, StoredRecords, code_hash, key_of
+from pytest_ssr.storage.store import Store, code_hash, key_of
+from pytest_ssr.storage.stored_records import StoredRecords
 
 
 class _PartRecords:

@@ -43,7 +43,7 @@ class SharedRecords(Protocol):
         """Remove a file if it exists; raises StoreWriteError."""
 
     def move(self, source: str, target: str) -> None:
-        """Move all files of a folder, unless the target exists; nothing happens if the source does not."""
+        """Move all files of a folder; if the target exists, it stays as it is, and the source is removed."""
 
     def alone(self, name: str) -> AbstractContextManager[None]:
         """Hold the lock of a name for one process of all machines at a time."""

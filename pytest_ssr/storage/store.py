@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_error_advice
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.project.snapshot import STAGING, STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage import locks
@@ -81,25 +81,35 @@ class Store:
         spare: it is set aside until a run publishes it.
         """
         for kind in ("artifacts", "spare") if spare else ("artifacts",):
-            final = self.root / kind / artifact_id
             if self._is_stored(kind, artifact_id):
-                return final
+                return self.root / kind / artifact_id
+        # First the tree: an artifact that another machine sees has one.
+        self.shared_trees.share(artifact.info.get("tree_hash"))
         with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
             write_artifact(staging, artifact)
             sync_directory(staging)
-            if not _is_complete(final):
-                shutil.rmtree(final, ignore_errors=True)
-            final.parent.mkdir(exist_ok=True)
-            try:
-                staging.rename(final)
-            except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                    raise
-            sync_directory(final.parent)
-        # First the tree: an artifact that another machine sees has one.
-        self.shared_trees.share(artifact.info.get("tree_hash"))
-        self.keep(f"{final.parent.name}/{artifact_id}")
-        return final
+            with self._alone_to_move():
+                # Another process may have published it by now.
+                is_spare = spare and not _is_complete(self.root / "artifacts" / artifact_id)
+                kind = "spare" if is_spare else "artifacts"
+                self._put_folder(staging, self.root / kind / artifact_id)
+                self.keep(f"{kind}/{artifact_id}")
+        if is_spare and self._shared is not None and self._shared.digests(f"artifacts/{artifact_id}"):
+            # So has another machine.
+            self._move("spare", "artifacts", artifact_id)
+            kind = "artifacts"
+        return self.root / kind / artifact_id
+
+    def _put_folder(self, staging: Path, final: Path) -> None:
+        if not _is_complete(final):
+            shutil.rmtree(final, ignore_errors=True)
+        final.parent.mkdir(exist_ok=True)
+        try:
+            staging.rename(final)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        sync_directory(final.parent)
 
     def publish(self, artifact_id: str, *, provisional: bool = False) -> None:
         """Keep an artifact among the artifacts from now on; a spare one is moved there.
@@ -135,20 +145,28 @@ class Store:
         return _is_complete(self.root / kind / artifact_id)
 
     def _move(self, source: str, target: str, artifact_id: str) -> None:
-        with self._lock_file(_MOVING) as descriptor:
-            locks.wait_for(descriptor, fcntl.LOCK_EX)
+        with self._alone_to_move():
             self._move_folder(source, target, artifact_id)
             if self._shared is not None:
                 self._shared.move(f"{source}/{artifact_id}", f"{target}/{artifact_id}")
 
+    @contextlib.contextmanager
+    def _alone_to_move(self) -> Iterator[None]:
+        with self._lock_file(_MOVING) as descriptor:
+            locks.wait_for(descriptor, fcntl.LOCK_EX)
+            yield
+
     def _move_folder(self, source: str, target: str, artifact_id: str) -> None:
         with self._reporting(f"move artifact {artifact_id}"), contextlib.suppress(FileNotFoundError):
             (self.root / target).mkdir(exist_ok=True)
+            folder = self.root / source / artifact_id
             try:
-                (self.root / source / artifact_id).rename(self.root / target / artifact_id)
+                folder.rename(self.root / target / artifact_id)
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
+                # Equal ids have equal content.
+                shutil.rmtree(folder, ignore_errors=True)
 
     def artifact_ids(self) -> list[str]:
         """Return the ids of all artifacts, sorted."""
@@ -223,12 +241,10 @@ class Store:
         if all(name in known or not (self.root / kind / name).is_dir() for name in local):
             return
         other = _OTHER_KIND[kind]
-        with self._lock_file(_MOVING) as descriptor:
-            locks.wait_for(descriptor, fcntl.LOCK_EX)
+        with self._alone_to_move():
             here, there = ({path.split("/")[1] for path in self._shared.digests(k)} for k in (kind, other))
             for name in (there - here).intersection(local):
                 self._move_folder(kind, other, name)
-                shutil.rmtree(self.root / kind / name, ignore_errors=True)
 
     def _copy(self, path: str, digest: str) -> None:
         assert self._shared is not None
@@ -313,8 +329,8 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove the temporary files of killed processes."""
-        for path in (self.root / "tmp").iterdir():
-            pid = path.name.partition("-")[0]
+        for path in (*(self.root / "tmp").iterdir(), *self.trees.glob(f"{STAGING}*")):
+            pid = path.name.removeprefix(STAGING).partition("-")[0]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -326,21 +342,6 @@ class Store:
         except OSError as error:
             note = "" if action.startswith("open") else " (what is finished is kept)"
             raise StoreWriteError(f"cannot {action}: {os_error_advice(error)}{note}") from None
-
-
-class StoredRecords:
-    """Results in a folder of a store, by everything that they depend on."""
-
-    def __init__(self, store: Store, folder: str) -> None:
-        self._store, self._folder = store, folder
-
-    def get(self, *key: object) -> dict[str, Any] | None:
-        """Return the stored data, or None."""
-        return self._store.record(self._folder, key_of(*key))
-
-    def put(self, data: Mapping[str, Any], *key: object) -> None:
-        """Store data, replacing the previous ones."""
-        self._store.put_file(self._folder, f"{key_of(*key)}.json", json.dumps(data).encode())
 
 
 @functools.cache

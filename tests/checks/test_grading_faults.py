@@ -16,7 +16,8 @@ from pytest_ssr.grading.evidence import RecordedTests
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
-from pytest_ssr.storage.store import Store, StoredRecords
+from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.stored_records import StoredRecords
 
 TESTS = "tests/test_add.py"
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}

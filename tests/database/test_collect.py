@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from shared_stores import MakeStore, records_of
+from shared_stores import MakeStore, execute, records_of
 
 from harness.cli.main import main
 from harness.database import collect as collect_module
@@ -20,6 +20,7 @@ from harness.database.migrate import check
 from harness.database.records import DatabaseRecords
 from harness.database.schema import events
 from harness.database.sharing import share_store
+from pytest_ssr.errors import StoreError
 from pytest_ssr.storage.store import Store
 
 
@@ -117,6 +118,27 @@ def test_a_file_that_is_referred_to_since_it_was_listed_stays(
     assert list(records.blobs.sizes()) == [digest]
 
 
+def test_nothing_is_removed_after_the_database_has_ended_the_transaction(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    store = make_store("postgres")
+    records = records_of(store)
+    for data in (b"1", b"2"):
+        records.blobs.put(data)
+    remove, name = records.blobs.remove, records.engine.url.database
+
+    def remove_slowly(digest: str) -> None:
+        remove(digest)
+        # As PostgreSQL does by itself, when an object store takes minutes.
+        statement = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        execute(f"{postgres_url}/postgres", statement)
+
+    monkeypatch.setattr(records.blobs, "remove", remove_slowly)
+    with pytest.raises(StoreError):
+        gc(store)
+    assert len(records.blobs.sizes()) == 1
+
+
 def test_files_of_killed_writers_are_removed_when_they_are_old(make_store: MakeStore) -> None:
     store = make_store("sqlite")
     for name, age_s in ((".deadbeef-1", 7200), (".deadbeef-2", 0)):
@@ -171,7 +193,39 @@ def test_a_damaged_file_is_found(shared_store: Store) -> None:
     (digest,) = records.blobs.sizes()
     records.blobs._write(digest, b"54321")
     found = check(shared_store.root, records, progress=lambda _: None)
-    assert found.missing + found.damaged == ("rollouts/a/patch.diff",)
+    assert (found.missing, found.damaged) == ((), ("rollouts/a/patch.diff",))
+
+
+def test_a_part_that_cannot_be_reached_is_an_error_and_nothing_is_taken_for_lost(
+    shared_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of(shared_store)
+    shared_store.put_file("rollouts/a", "patch.diff", b"12345")
+
+    def refuse(*_: object, **__: object) -> bytes:
+        raise ConnectionError("the server has gone")
+
+    monkeypatch.setattr(records.blobs._system, "cat_file", refuse)
+    with pytest.raises(StoreError):
+        check(shared_store.root, records, progress=lambda _: None)
+
+
+def test_what_a_run_replaces_or_removes_during_a_check_is_not_taken_for_lost(
+    shared_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of(shared_store)
+    shared_store.put_record("wanted", "a", {})
+    shared_store.put_record("wanted", "b", {})
+    inspect = records.inspect
+
+    def change_and_inspect(path: str) -> tuple[str, bytes | None] | None:
+        shared_store.put_record("wanted", "a", {"n": 1})
+        shared_store.remove_record("wanted", "b")
+        return inspect(path)
+
+    monkeypatch.setattr(records, "inspect", change_and_inspect)
+    found = check(shared_store.root, records, progress=lambda _: None)
+    assert (found.missing, found.damaged) == ((), ())
 
 
 def test_stores_with_the_same_blobs_do_not_collect_each_others_files(tmp_path: Path) -> None:

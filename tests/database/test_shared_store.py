@@ -18,6 +18,7 @@ from small_artifact import ARTIFACT
 from harness.database.engine import close_engines, database_url, open_engine
 from harness.database.events import events_after
 from harness.database.records import records_of
+from harness.database.schema import artifacts, entries
 from harness.database.sharing import share_store
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError
 from pytest_ssr.storage.store import Store, resolve_artifact
@@ -54,6 +55,46 @@ def test_artifacts_are_published_and_set_aside_everywhere(shared):
     two.publish("i")
     assert resolve_artifact("i", one).is_dir()
     assert one.artifact_ids() == ["i"]
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_an_artifact_that_another_run_publishes_meanwhile_is_there_once(shared, is_elsewhere, monkeypatch):
+    one, two = shared
+    other = two if is_elsewhere else Store(one.root)
+    share = one.shared_trees.share
+
+    def publish_meanwhile(tree_hash):
+        other.put_artifact("i", ARTIFACT, spare=True)
+        other.publish("i")
+        return share(tree_hash)
+
+    monkeypatch.setattr(one.shared_trees, "share", publish_meanwhile)
+    assert one.put_artifact("i", ARTIFACT, spare=True) == one.root / "artifacts" / "i"
+    assert not list(one.root.glob("spare/*"))
+    records = records_of(one.root)
+    assert records.digests("spare") == {}
+    with records.engine.connect() as connection:
+        assert connection.scalars(sa.select(artifacts.c.kind)).all() == ["artifacts"]
+
+
+def test_of_two_copies_of_an_artifact_the_moved_one_goes(shared):
+    one, two = shared
+    one.put_artifact("i", ARTIFACT, spare=True)
+    two.put_artifact("i", ARTIFACT)
+    one.publish("i")
+    assert records_of(one.root).digests("spare") == {}
+    assert not (one.root / "spare" / "i").exists()
+    assert one.artifact("i") == ARTIFACT
+
+
+def test_a_path_in_the_database_leads_out_of_no_folder(shared):
+    one, two = shared
+    one.put_file("rollouts/k", "patch.diff", b"x")
+    with records_of(one.root).engine.begin() as connection:
+        connection.execute(sa.update(entries).where(entries.c.kind == "rollouts").values(path="rollouts/../../x"))
+    with pytest.raises(StoreError):
+        two.fetch("rollouts")
+    assert not (two.root.parent / "x").exists()
 
 
 def test_an_artifact_whose_run_was_killed_before_it_was_shared_is_shared_by_the_next(shared, monkeypatch):

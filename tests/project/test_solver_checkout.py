@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,29 @@ def test_the_checkout_is_one_commit_without_the_answer(
     assert find_leaks(artifact, original, [tree]) == []
     with pytest.raises(StoreError, match="cannot be written"):
         write_solver_tree(original, tree)
+
+
+def test_git_starts_no_program_that_a_project_names(tmp_path: Path) -> None:
+    project, started = tmp_path / "project", tmp_path / "started"
+    settings = f'[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "touch {started}; false"\n'
+    for name, text in {
+        "a.py": "",
+        ".git": "gitdir: other",
+        "other/HEAD": "ref: refs/heads/main\n",
+        "other/config": settings,
+        "other/objects/a": "",
+        "other/refs/a": "",
+    }.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    snapshot = take_snapshot(project, tmp_path / "trees")
+    assert not started.exists()
+    # Without git, or from an archive, it is a file like any other.
+    files = {**snapshot.files, ".git": snapshot.files["a.py"]}
+    (snapshot.directory / ".git").write_text("gitdir: other")
+    write_solver_tree(CodebaseState(replace(snapshot, files=files)), tmp_path / "solver")
+    assert not started.exists()
+    assert (tmp_path / "solver" / ".git").is_dir()
 
 
 def test_the_graded_tree_has_no_old_copies_either(original_and_artifact: tuple[CodebaseState, BugArtifact]) -> None:

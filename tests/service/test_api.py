@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from dashboard_store import ARTIFACT, ATTEMPT, RUN, dashboard_store
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +22,7 @@ from harness.service import app as app_module
 from harness.service.access import AccessRules, is_loopback
 from harness.service.app import ServiceSettings, create_app
 from harness.service.cursors import decode_cursor, encode_cursor
+from harness.service.logs import set_up_logging
 from harness.service.queries import Queries
 from harness.service.rates import Buckets
 from harness.service.sessions import Sessions
@@ -287,6 +291,15 @@ def test_a_login_leads_nowhere_else(filled: DatabaseRecords, target: str) -> Non
     assert answer.headers["location"] == "/"
 
 
+def test_a_login_with_many_fields_is_not_read(filled: DatabaseRecords) -> None:
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        secret = token_of(filled)["Authorization"].removeprefix("Bearer ")
+        for more, status in (("", 303), ("&a=1" * 50, 401)):
+            content, kind = f"token={secret}{more}", "application/x-www-form-urlencoded"
+            answer = client.post("/login", content=content, headers={"Content-Type": kind}, follow_redirects=False)
+            assert answer.status_code == status
+
+
 def test_sessions_are_signed_and_expire() -> None:
     now = 1_000.0
     sessions = Sessions(lambda: now)
@@ -400,6 +413,33 @@ def test_an_unexpected_failure_is_a_problem_with_the_id_of_its_log_line(
     assert answer.headers["x-request-id"] == "mine"
     assert "password" not in answer.text
     assert [log["event"] for log in logs] == ["request-failed", "request"]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_log_of_a_failure_has_no_values_and_nothing_that_a_terminal_obeys(
+    filled: DatabaseRecords, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("\x1b[2J")
+
+    root = logging.getLogger()
+    for name in ("handlers", "level"):
+        monkeypatch.setattr(root, name, getattr(root, name))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    set_up_logging()
+    monkeypatch.setattr(Queries, "models", fail)
+    headers = token_of(filled)
+    try:
+        with service(filled) as client:
+            assert client.get("/api/v1/models", headers=headers).status_code == 500
+        root.error("of a library", exc_info=RuntimeError("\x1b[2J"))
+    finally:
+        structlog.reset_defaults()
+    text = capsys.readouterr().err
+    assert "request-failed" in text
+    assert "of a library" in text
+    assert headers["Authorization"].removeprefix("Bearer ") not in text
+    assert "\x1b[2J" not in text
 
 
 def test_a_project_and_its_jobs(filled: DatabaseRecords, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,13 @@ import sqlalchemy as sa
 from plain import plain_python
 from processes import command_lines
 from service_jobs import job_of, statuses, wait_until, worker_of, worker_process
+from shared_stores import execute
+from small_artifact import ARTIFACT
 
 from harness.database.events import events_after
-from harness.database.records import DatabaseRecords
+from harness.database.records import DatabaseRecords, records_of
 from harness.database.schema import jobs, workers
+from harness.database.sharing import share_store
 from harness.service import worker as worker_module
 from harness.service.jobs import Plan
 from harness.service.projects import Projects
@@ -29,6 +34,7 @@ from harness.service.queue import Job, JobErrorCode, JobKind, JobQueue, JobStatu
 from harness.service.worker import Worker
 from harness.service.worker_row import LOST_S, WorkerRow, WorkerStatus
 from pytest_ssr.errors import StoreError
+from pytest_ssr.project.snapshot import is_complete, take_snapshot
 from pytest_ssr.storage.store import Store
 
 SLEEPS = "import time; time.sleep(600)"
@@ -114,6 +120,30 @@ def test_ssr_worker_plays_a_round_and_makes_a_leaderboard_and_an_export(
     exported = records.digests(f"exports/{export}")
     assert exported
     assert all(records.get(path) is not None for path in exported)
+
+
+@pytest.mark.long
+def test_a_worker_on_another_machine_works_on_what_the_first_has(
+    tmp_path: Path, postgres_url: str, project: Path
+) -> None:
+    name = f"t{secrets.token_hex(6)}"
+    execute(f"{postgres_url}/postgres", f"CREATE DATABASE {name}")
+    addresses = {"database": f"{postgres_url}/{name}", "blobs": str(tmp_path / "blobs")}
+    one = share_store(tmp_path / "one", **addresses)
+    tree_hash = take_snapshot(project, one.trees).tree_hash
+    one.put_artifact("a" * 20, replace(ARTIFACT, info={**ARTIFACT.info, "tree_hash": tree_hash}))
+    queue = JobQueue(records_of(one.root).engine)
+    job_id = queue.submit(JobKind.EXPORT, {"format": "artifacts"}).id
+    options = [f"--{option}={value}" for option, value in addresses.items()]
+    two = tmp_path / "two"
+    with subprocess.Popen([sys.executable, "-m", "harness.cli", "worker", str(two), *options]) as process:
+        try:
+            wait_until(lambda: has_ended(queue, job_id))
+        finally:
+            process.terminate()
+    assert (job_of(queue, job_id).status, job_of(queue, job_id).error) == (JobStatus.SUCCEEDED, "")
+    assert is_complete(two / "trees" / tree_hash)
+    assert one.fetch(f"exports/{job_id}")
 
 
 def test_a_job_survives_its_workers_and_nothing_is_graded_twice(

@@ -57,10 +57,15 @@ def check(settings: StoreCheckSettings) -> int:
     require_store(root)
     if not has_database(root):
         raise SettingsError(f"the store {root} has no database; give it one with ssr store migrate")
-    found = migrate.check(root, records_of(root), progress=terminal.status)
+    records = records_of(root)
+    found = migrate.check(root, records, progress=terminal.status)
+    repaired: tuple[str, ...] = ()
+    if settings.repair and (found.missing or found.damaged):
+        repaired = migrate.repair(root, records, found)
+        found = migrate.check(root, records, progress=terminal.status)
     healthy = not (found.missing or found.damaged or found.unshared)
     if settings.json:
-        print(json.dumps({"store": str(root), "healthy": healthy, **asdict(found)}, indent=1))
+        print(json.dumps({"store": str(root), "healthy": healthy, **asdict(found), "repaired": repaired}, indent=1))
         return ExitCode.DONE if healthy else ExitCode.NO
     for title, paths in (
         ("missing", found.missing),
@@ -71,6 +76,10 @@ def check(settings: StoreCheckSettings) -> int:
             terminal.echo(f"{title}: {path}", "bad")
         if len(paths) > _MOST_SHOWN:
             terminal.echo(f"{title}: {len(paths) - _MOST_SHOWN} more", "bad")
+    if repaired:
+        terminal.echo(f"{len(repaired)} files were missing or damaged, and are written again from {display_path(root)}")
+    if found.missing or found.damaged:
+        terminal.echo(f"ssr store check {display_path(root)} --repair, on a machine that has them, writes them again")
     if found.unshared:
         terminal.echo(f"ssr store migrate {display_path(root)} takes over what is not in the database")
     terminal.echo(f"{found.files} files, {found.bytes / _MIB:.1f} MiB", "valid" if healthy else "")

@@ -23,7 +23,8 @@ from pytest_ssr.errors import ArtifactError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.storage.store import Store, StoredRecords
+from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.stored_records import StoredRecords
 
 _RECORDS = "held-out"
 
