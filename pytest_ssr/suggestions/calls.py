@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.suggestions.functions import Function, FunctionKind
-from pytest_ssr.suggestions.literals import Literal, source_of
+from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
 
 _OPERATORS = {
     "__len__": "len({0})",
@@ -59,8 +59,13 @@ class Call:
 
     @property
     def imports(self) -> str:
-        """The statement that imports what the expression needs."""
+        """The statement that imports the function or the class."""
         return f"from {self.module} import {(self.owner or self.function.name).partition('.')[0]}"
+
+    @property
+    def value_imports(self) -> frozenset[str]:
+        """The statements that import what the arguments need, such as `import datetime`."""
+        return frozenset().union(*(imports_of(argument.value) for argument in (*self.init, *self.given)))
 
     @property
     def expression(self) -> str:

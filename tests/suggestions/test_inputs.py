@@ -13,9 +13,10 @@ from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions.calls import Argument, Call, is_dotted_name
 from pytest_ssr.suggestions.functions import FunctionKind, constants_in, function_at, functions_of, raises_at
 from pytest_ssr.suggestions.literals import differ, parse_literal, source_of
+from pytest_ssr.suggestions.nearby_values import values_near
 from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_noticed
 from pytest_ssr.suggestions.skeleton import change_text, skeleton
-from pytest_ssr.suggestions.variation import values_near, varied
+from pytest_ssr.suggestions.variation import varied
 
 SOURCE = b"""\
 def scale(a, b=2, *, up=False):
