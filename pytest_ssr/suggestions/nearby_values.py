@@ -71,7 +71,13 @@ def _texts_near(value: str, parts: Sequence[str], numbers: Sequence[int]) -> Ite
     yield from (f" {value}", f"{value} ", value.replace(" ", ""), f"{value} {value}", f"{value}1", value[::-1])
     yield from _other_numbers(value, numbers)
     for mark in list(dict.fromkeys(re.findall(r"[^\w\s]", value)))[:3]:
-        yield from (value.replace(mark, ""), value.replace(mark, mark * 2), value.replace(mark, " "))
+        yield from (
+            value.partition(mark)[0],
+            value.partition(mark)[2],
+            value.replace(mark, ""),
+            value.replace(mark, mark * 2),
+            value.replace(mark, " "),
+        )
     # A limit of the length.
     for length in [n + d for n in numbers if 1 < n <= _LONGEST for d in (0, 1)]:
         yield ((value or "a") * (length // max(1, len(value)) + 1))[:length]

@@ -25,7 +25,9 @@ def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: st
     raises = expected.kind is OutcomeKind.RAISES
     own, standard = {call.imports}, call.value_imports | imports_of(expected.value)
     if raises and expected.module != "builtins":
-        own.add(f"from {expected.module} import {expected.name.partition('.')[0]}")
+        name = expected.name.partition(".")[0]
+        same = call.imports.startswith(f"from {expected.module} import ")
+        own = {_with_name(call.imports, name)} if same else {*own, f"from {expected.module} import {name}"}
     groups = [sorted(standard, reverse=True), ["import pytest"] if raises else [], sorted(own)]
     lines = "\n\n".join("\n".join(group) for group in groups if group).split("\n")
     lines += ["", "", f"def {name_of(call, expected)}():", f"    # notices: {change}"]
@@ -39,6 +41,17 @@ def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: st
             expression = f"{_in_parentheses(expression)}.{attribute}"
         lines += _assertion(expression, expected, changed)
     return "\n".join(lines) + "\n"
+
+
+def _with_name(statement: str, name: str) -> str:
+    """Return a `from` statement that imports one more name."""
+    start, _, imported = statement.rpartition(" import ")
+    return f"{start} import {', '.join(sorted({imported, name}, key=_as_sorted_by_isort))}"
+
+
+def _as_sorted_by_isort(name: str) -> tuple[bool, bool, str]:
+    """Constants come first, then classes, then functions."""
+    return not name.isupper(), not name[:1].isupper(), name
 
 
 def change_text(diff: str) -> str:
