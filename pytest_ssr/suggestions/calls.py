@@ -68,6 +68,12 @@ class Call:
         return frozenset().union(*(imports_of(argument.value) for argument in (*self.init, *self.given)))
 
     @property
+    def subject(self) -> str:
+        """What the call is of: the function, or the class whose `__init__` it is."""
+        name = self.owner if self.function.kind is FunctionKind.INIT else self.function.name
+        return name.rpartition(".")[2].strip("_")
+
+    @property
     def expression(self) -> str:
         """The call as source."""
         function = self.function
@@ -77,6 +83,8 @@ class Call:
         if function.kind in (FunctionKind.STATIC, FunctionKind.CLASS):
             return f"{self.owner}.{function.name}({arguments})"
         instance = f"{self.owner}({_arguments(self.init, self.defaults, frozenset())})"
+        if function.kind is FunctionKind.INIT:
+            return instance
         if function.kind is FunctionKind.PROPERTY:
             return f"{instance}.{function.name}"
         if function.name in _OPERATORS:

@@ -68,7 +68,7 @@ def name_of(call: Call, expected: CallOutcome) -> str:
     words = [word for word in words if word][:3]
     if expected.kind is OutcomeKind.RAISES:
         words.append("raises")
-    name = "_".join([*call.function.name.strip("_").split(), *words])
+    name = "_".join([call.subject, *words] if call.subject else words)
     return "test_" + re.sub(r"\W+", "_", name)[:60].strip("_").lower()
 
 

@@ -183,7 +183,7 @@ def test_forged_literals_are_not_believed(text: object) -> None:
 def test_functions_are_found_with_the_way_they_are_called() -> None:
     kinds = [
         FunctionKind.FUNCTION,
-        FunctionKind.METHOD,
+        FunctionKind.INIT,
         FunctionKind.PROPERTY,
         FunctionKind.STATIC,
         FunctionKind.METHOD,
@@ -206,6 +206,7 @@ def test_a_call_is_written_without_defaults() -> None:
     assert scale(1, 2.0).expression == "scale(1, b=2.0)"
     defaults = INIT.defaults
     assert Call(AREA, "box", "Box", arguments(size=3), (), defaults).expression == "Box().area"
+    assert Call(INIT, "box", "Box", arguments(size=4), (), defaults).expression == "Box(size=4)"
     contains = Call(CONTAINS, "box", "Box", arguments(size=4), arguments(item="a"), defaults)
     assert contains.expression == '"a" in Box(size=4)'
     stars = (Argument("sides", "*", (1, 2)), Argument("names", "**", {"left": 3}))
