@@ -28,7 +28,7 @@ class EquivalenceSign(StrEnum):
     REPRESENTATION = "repr"
     """The text of an object for developers, or of an exception, as long as it remains a text."""
     MESSAGE = "message"
-    """The message of an exception, a warning or an assertion."""
+    """The message of an exception, a warning or an assertion, as long as it remains a text."""
     TYPE_CHECK = "type-check"
     """A check that fails only for arguments of another type than the annotated one, and is removed."""
     TYPE_CHECKING = "type-checking"
@@ -189,12 +189,24 @@ def _is_representation(source: ParsedSource, node: Node, span: Span) -> bool:
     if node.type == "function_definition":
         is_gone = _is_covered(node, span) and not span.new
         return is_gone and _is_representation_name(source, node)
-    if not _is_text(node) or not _holds(node, span):
+    if not _is_text(node) or not _holds(node, span) or not _stays_text(source, span):
         return False
-    is_inside = node.type == "string" and node.start_byte < span.first and span.last < node.end_byte
     function = next((n for n in _ancestors(node) if n.type == "function_definition"), None)
-    is_text = is_inside or _STRING_START.match(span.new) is not None
-    return is_text and function is not None and _is_representation_name(source, function)
+    return function is not None and _is_representation_name(source, function)
+
+
+def _stays_text(source: ParsedSource, span: Span) -> bool:
+    """Return whether a text becomes another one; what is computed for it could fail after the change."""
+    at = source.root.descendant_for_byte_range(span.first, span.last)
+    for node in (at, *_ancestors(at)) if at is not None else ():
+        if node.type == "interpolation":
+            return False
+        if node.type == "string":
+            is_inside = node.start_byte < span.first and span.last < node.end_byte
+            return is_inside or _STRING_START.match(span.new) is not None
+        if node.type == "concatenated_string":
+            return not span.new or _STRING_START.match(span.new) is not None
+    return _STRING_START.match(span.new) is not None
 
 
 def _is_representation_name(source: ParsedSource, function: Node) -> bool:
@@ -224,7 +236,7 @@ def _is_in_exception(source: ParsedSource, node: Node) -> bool:
 def _is_message(source: ParsedSource, node: Node, span: Span) -> bool:
     """Return whether a node is the text of a raised exception, of a warning or of an assertion."""
     parent = node.parent
-    if parent is None or not _holds(node, span):
+    if parent is None or not _holds(node, span) or not _stays_text(source, span):
         return False
     if parent.type == "assert_statement":
         return node.prev_named_sibling is not None and parent.named_children[-1] == node
