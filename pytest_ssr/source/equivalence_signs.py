@@ -1,7 +1,8 @@
 """Recognise changes that tests can hardly observe: in logging, messages, annotations and similar places.
 
-A sign says where a change lies in the original source, not what it does, so it marks a change as *probably*
+A sign says where a change lies in the original source, and little of what it does, so it marks a change as *probably*
 equivalent. `__str__` counts in exceptions only, because the text of other objects is often their purpose.
+How often the signs are right is in `benchmarks/results/2026-11-27-equivalence.md`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from tree_sitter import Node
 
@@ -22,12 +24,13 @@ class EquivalenceSign(StrEnum):
     """The place of a change that makes it probably equivalent."""
 
     LOGGING = "logging"
+    """Messages for developers: those of failures count as behaviour, and so does what a function for logging does."""
     REPRESENTATION = "repr"
-    """The text of an object for developers, or of an exception."""
+    """The text of an object for developers, or of an exception, as long as it remains a text."""
     MESSAGE = "message"
-    """The message of an exception, a warning or an assertion."""
+    """The message of an exception, a warning or an assertion, as long as it remains a text."""
     TYPE_CHECK = "type-check"
-    """A check that fails only for arguments of another type than the annotated one."""
+    """A check that fails only for arguments of another type than the annotated one, and is removed."""
     TYPE_CHECKING = "type-checking"
     """Code behind `if TYPE_CHECKING`."""
     ANNOTATION = "annotation"
@@ -37,14 +40,26 @@ class EquivalenceSign(StrEnum):
     """`__all__`."""
     MAIN = "main"
     """Code behind `if __name__ == "__main__"`."""
+    IDENTITY = "identity"
+    """`is None` that becomes `== None`: they differ only for classes that compare themselves with it."""
 
 
-Span = tuple[int, int]
-"""Offsets of the first byte that changes and after the last one; equal for an insertion."""
+class Span(NamedTuple):
+    """A part of the original that changes."""
+
+    first: int
+    """The offset of the first byte that changes."""
+    last: int
+    """The offset after the last one; equal to the first for an insertion."""
+    new: bytes
+    """What replaces it."""
+
 
 _LOGGER = re.compile(rb"(?:.*[._])?log(?:ger|ging)?(?:\(\))?", re.IGNORECASE)
-_LOGGING_METHODS = frozenset((b"debug", b"info", b"warning", b"warn", b"error", b"exception", b"critical", b"log"))
-_REPRESENTATIONS = frozenset((b"__repr__", b"__rich_repr__", b"_repr_html_", b"_repr_pretty_", b"_repr_mimebundle_"))
+_LOGGING_METHODS = frozenset((b"debug", b"info"))
+_LOGGING_FUNCTION = re.compile(rb"(?:\w*_)?log(?:s|ged|ger|ging)?(?:_\w*)?", re.IGNORECASE)
+_STRING_START = re.compile(rb"\(?\s*[rbfu]{0,2}[\"']", re.IGNORECASE)
+_IDENTITY = {b"is": b"==", b"is not": b"!="}
 _EXCEPTION = re.compile(rb"\w*(?:Error|Exception|Warning)")
 _TYPE_ERRORS = frozenset((b"TypeError", b"AssertionError", b"NotImplementedError"))
 _WORD_EDGES = re.compile(rb"\W")
@@ -110,15 +125,15 @@ def _narrowed(start: int, old: bytes, new: bytes) -> Span:
         tail -= 1
     # White space at the ends belongs to no node.
     first, last = start + head, start + len(old) - tail
-    text = old[head : len(old) - tail]
+    text, added = old[head : len(old) - tail], new[head : len(new) - tail]
     if text.strip():
         first += len(text) - len(text.lstrip())
         last -= len(text) - len(text.rstrip())
-    return first, last
+    return Span(first, last, added.strip())
 
 
 def _sign_of_span(source: ParsedSource, span: Span) -> EquivalenceSign | None:
-    node = source.root.descendant_for_byte_range(*span)
+    node = source.root.descendant_for_byte_range(span.first, span.last)
     if node is None:
         return None
     sign = _sign_around(source, node, span)
@@ -131,7 +146,7 @@ def _sign_of_span(source: ParsedSource, span: Span) -> EquivalenceSign | None:
 
 
 def _overlap(node: Node, span: Span) -> Span:
-    return max(span[0], node.start_byte), min(span[1], node.end_byte)
+    return Span(max(span.first, node.start_byte), min(span.last, node.end_byte), span.new)
 
 
 def _sign_around(source: ParsedSource, node: Node, span: Span) -> EquivalenceSign | None:
@@ -147,6 +162,22 @@ def _sign_around(source: ParsedSource, node: Node, span: Span) -> EquivalenceSig
 
 def _is_logging(source: ParsedSource, node: Node, span: Span) -> bool:
     """Return whether a statement does nothing but log: a call, or a compound statement of such calls."""
+    return _only_logs(source, node) and not _is_in_logging_function(source, node)
+
+
+def _is_in_logging_function(source: ParsedSource, node: Node) -> bool:
+    """Return whether a function is for logging by its name, such as `_log`; logging is what it does, then."""
+    names = (_name(source, n) for n in _ancestors(node) if n.type == "function_definition")
+    return any(_LOGGING_FUNCTION.fullmatch(name) for name in names)
+
+
+def _ancestors(node: Node) -> Iterator[Node]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _only_logs(source: ParsedSource, node: Node) -> bool:
     if node.type == "expression_statement":
         return node.named_child_count == 1 and _is_logging_call(source, node.named_children[0])
     if node.type not in ("if_statement", "else_clause", "elif_clause", "for_statement"):
@@ -154,7 +185,7 @@ def _is_logging(source: ParsedSource, node: Node, span: Span) -> bool:
     blocks = [c for c in node.named_children if c.type == "block"]
     others = [c for c in node.named_children if c.type in _CLAUSES]
     statements = [s for b in blocks for s in b.named_children if s.type != "comment"]
-    return bool(statements) and all(_is_logging(source, s, span) for s in (*statements, *others))
+    return bool(statements) and all(_only_logs(source, s) for s in (*statements, *others))
 
 
 def _is_logging_call(source: ParsedSource, node: Node) -> bool:
@@ -168,10 +199,37 @@ def _is_logging_call(source: ParsedSource, node: Node) -> bool:
 
 
 def _is_representation(source: ParsedSource, node: Node, span: Span) -> bool:
-    if node.type != "function_definition":
+    """Return whether `__repr__` is removed, or a text in it becomes another text; other changes could let it fail."""
+    if node.type == "function_definition":
+        is_gone = _is_covered(node, span) and not span.new
+        return is_gone and _is_representation_name(source, node)
+    if not _is_text(node) or not _holds(node, span) or not _stays_text(source, span):
         return False
-    name = _name(source, node)
-    return name in _REPRESENTATIONS or (name == b"__str__" and _is_in_exception(source, node))
+    function = next((n for n in _ancestors(node) if n.type == "function_definition"), None)
+    return function is not None and _is_representation_name(source, function)
+
+
+def _stays_text(source: ParsedSource, span: Span) -> bool:
+    """Return whether a text becomes another one; what is computed for it could fail after the change."""
+    at = source.root.descendant_for_byte_range(span.first, span.last)
+    for node in (at, *_ancestors(at)) if at is not None else ():
+        if node.type == "interpolation":
+            return False
+        if node.type == "string":
+            is_inside = node.start_byte < span.first and span.last < node.end_byte
+            return is_inside or _STRING_START.match(span.new) is not None
+        if node.type == "concatenated_string":
+            return not span.new or _STRING_START.match(span.new) is not None
+    return _STRING_START.match(span.new) is not None
+
+
+def _is_representation_name(source: ParsedSource, function: Node) -> bool:
+    name = _name(source, function)
+    return name == b"__repr__" or (name == b"__str__" and _is_in_exception(source, function))
+
+
+def _is_covered(node: Node, span: Span) -> bool:
+    return span.first <= node.start_byte and node.end_byte <= span.last
 
 
 def _name(source: ParsedSource, node: Node) -> bytes:
@@ -192,7 +250,7 @@ def _is_in_exception(source: ParsedSource, node: Node) -> bool:
 def _is_message(source: ParsedSource, node: Node, span: Span) -> bool:
     """Return whether a node is the text of a raised exception, of a warning or of an assertion."""
     parent = node.parent
-    if parent is None or not _holds(node, span):
+    if parent is None or not _holds(node, span) or not _stays_text(source, span):
         return False
     if parent.type == "assert_statement":
         return node.prev_named_sibling is not None and parent.named_children[-1] == node
@@ -242,6 +300,9 @@ def _is_raised_later(source: ParsedSource, assignment: Node) -> bool:
 
 
 def _is_type_check(source: ParsedSource, node: Node, span: Span) -> bool:
+    """Return whether a check of a type is replaced as a whole; one that is changed may fail for all types."""
+    if not _is_covered(node, span):
+        return False
     text = source.text(node)
     if node.type == "assert_statement":
         return text.startswith((b"assert isinstance(", b"assert not isinstance("))
@@ -323,6 +384,13 @@ def _is_annotation(source: ParsedSource, node: Node, span: Span) -> bool:
     return False
 
 
+def _is_identity(source: ParsedSource, node: Node, span: Span) -> bool:
+    if node.type != "comparison_operator" or source.text(node.named_children[-1]) != b"None":
+        return False
+    old = b" ".join(source.data[span.first : span.last].split())
+    return len(node.named_children) == 2 and _IDENTITY.get(old) == span.new
+
+
 def _is_exports(source: ParsedSource, node: Node, span: Span) -> bool:
     left = node.child_by_field_name("left") if node.type in ("assignment", "augmented_assignment") else None
     return left is not None and source.text(left) == b"__all__"
@@ -338,4 +406,5 @@ _RULES: tuple[tuple[EquivalenceSign, Callable[[ParsedSource, Node, Span], bool]]
     (EquivalenceSign.EXPORTS, _is_exports),
     (EquivalenceSign.TYPE_CHECKING, _is_behind(is_type_checking_guard)),
     (EquivalenceSign.MAIN, _is_behind(is_main_guard)),
+    (EquivalenceSign.IDENTITY, _is_identity),
 )

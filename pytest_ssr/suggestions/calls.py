@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.suggestions.functions import Function, FunctionKind
-from pytest_ssr.suggestions.literals import Literal, source_of
+from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
 
 _OPERATORS = {
     "__len__": "len({0})",
@@ -59,8 +59,19 @@ class Call:
 
     @property
     def imports(self) -> str:
-        """The statement that imports what the expression needs."""
+        """The statement that imports the function or the class."""
         return f"from {self.module} import {(self.owner or self.function.name).partition('.')[0]}"
+
+    @property
+    def value_imports(self) -> frozenset[str]:
+        """The statements that import what the arguments need, such as `import datetime`."""
+        return frozenset().union(*(imports_of(argument.value) for argument in (*self.init, *self.given)))
+
+    @property
+    def subject(self) -> str:
+        """What the call is of: the function, or the class whose `__init__` it is."""
+        name = self.owner if self.function.kind is FunctionKind.INIT else self.function.name
+        return name.rpartition(".")[2].strip("_")
 
     @property
     def expression(self) -> str:
@@ -72,6 +83,8 @@ class Call:
         if function.kind in (FunctionKind.STATIC, FunctionKind.CLASS):
             return f"{self.owner}.{function.name}({arguments})"
         instance = f"{self.owner}({_arguments(self.init, self.defaults, frozenset())})"
+        if function.kind is FunctionKind.INIT:
+            return instance
         if function.kind is FunctionKind.PROPERTY:
             return f"{instance}.{function.name}"
         if function.name in _OPERATORS:

@@ -22,6 +22,8 @@ class FunctionKind(StrEnum):
     STATIC = "static"
     CLASS = "class"
     PROPERTY = "property"
+    INIT = "init"
+    """`__init__`, which is called by a call of its class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ def _functions(path: str, body: Sequence[ast.stmt], classes: tuple[str, ...]) ->
 def _kind(node: _Definition, classes: Sequence[str]) -> FunctionKind:
     if not classes:
         return FunctionKind.FUNCTION
+    if node.name == "__init__":
+        return FunctionKind.INIT
     names = [d.id if isinstance(d, ast.Name) else d.attr for d in node.decorator_list if isinstance(d, _NAMES)]
     if "staticmethod" in names:
         return FunctionKind.STATIC

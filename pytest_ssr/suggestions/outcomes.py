@@ -25,6 +25,8 @@ _MOST_BYTES = 4 * MIB
 _MOST_S = 30.0
 Place: TypeAlias = tuple[int, str]
 """The index of a call, and an attribute of what it returns; an empty string for the returned value itself."""
+TEXT = "__str__"
+"""The attribute that stands for the text of an object."""
 
 
 class OutcomeKind(StrEnum):
@@ -71,7 +73,7 @@ def evaluate(
             sandbox.write(f"{folder}/ssr_{name}.py", guest_source(name))
         sandbox.write(f"{folder}/outcomes", b"")
         provide_interpreter(sandbox, runner.interpreter)
-        job = {"out": f"{folder}/outcomes", "cases": [[call.imports, call.expression] for call in calls]}
+        job = {"out": f"{folder}/outcomes", "cases": [[_imports(call), call.expression] for call in calls]}
         sandbox.exec(
             [str(runner.interpreter.executable), f"{folder}/ssr_call_probe.py"],
             limits=replace(runner.limits, wall_s=_MOST_S),
@@ -85,6 +87,10 @@ def evaluate(
             # The project's code can write to the file, and delete it.
             return {}
     return _parsed(raw)
+
+
+def _imports(call: Call) -> str:
+    return "\n".join([*sorted(call.value_imports), call.imports])
 
 
 def _parsed(raw: bytes) -> dict[Place, CallOutcome]:

@@ -104,11 +104,14 @@ class _Reader:
         source = self.sources.get(record.path)
         known = functions_of(record.path, source) if source is not None else ()
         function = next((f for f in known if f.first == record.line and f.name == record.name), None)
-        if function is None or function.name in ("__init__", "__new__", "__del__"):
+        if function is None or function.name in ("__new__", "__del__"):
             return None
         given, init = _arguments(record.given), _arguments(record.init or ())
         module, owner = record.module, ".".join(function.names[:-1])
-        if function.kind in (FunctionKind.METHOD, FunctionKind.PROPERTY, FunctionKind.CLASS):
+        if function.kind is FunctionKind.INIT:
+            # The instance may be of a subclass, whose own arguments come from outside.
+            given = ()
+        if function.kind not in (FunctionKind.FUNCTION, FunctionKind.STATIC):
             if record.owner is None or (record.init is None and function.kind is not FunctionKind.CLASS):
                 return None
             module, owner = record.owner

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sized
+from decimal import Decimal
 
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.suggestions.calls import Call
-from pytest_ssr.suggestions.literals import Literal, source_of
-from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
+from pytest_ssr.suggestions.outcomes import TEXT, CallOutcome, OutcomeKind
 
 MOST_CHARACTERS = 700
 """Characters of the call and the expected value; a longer test is no suggestion."""
@@ -17,22 +19,39 @@ _WIDTH, _MOST_CHANGE = 88, 70
 def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: str, *, attribute: str = "") -> str:
     """Return a test file that demands the outcome of the original.
 
-    changed: the outcome with the change. change: what the test notices, as one line. attribute: of the result.
+    changed: the outcome with the change. change: what the test notices, as one line. attribute: of the result,
+    or `TEXT`.
     """
     raises = expected.kind is OutcomeKind.RAISES
-    imports = {call.imports}
+    own, standard = {call.imports}, call.value_imports | imports_of(expected.value)
     if raises and expected.module != "builtins":
-        imports.add(f"from {expected.module} import {expected.name.partition('.')[0]}")
-    lines = ["import pytest", ""] if raises else []
-    lines += [*sorted(imports), "", "", f"def {name_of(call, expected)}():", f"    # notices: {change}"]
+        name = expected.name.partition(".")[0]
+        same = call.imports.startswith(f"from {expected.module} import ")
+        own = {_with_name(call.imports, name)} if same else {*own, f"from {expected.module} import {name}"}
+    groups = [sorted(standard, reverse=True), ["import pytest"] if raises else [], sorted(own)]
+    lines = "\n\n".join("\n".join(group) for group in groups if group).split("\n")
+    lines += ["", "", f"def {name_of(call, expected)}():", f"    # notices: {change}"]
     if raises:
         lines += [f"    with pytest.raises({expected.name}):", f"        {call.expression}"]
     else:
         expression = call.expression
-        if attribute:
+        if attribute == TEXT:
+            expression = f"str({expression})"
+        elif attribute:
             expression = f"{_in_parentheses(expression)}.{attribute}"
         lines += _assertion(expression, expected, changed)
     return "\n".join(lines) + "\n"
+
+
+def _with_name(statement: str, name: str) -> str:
+    """Return a `from` statement that imports one more name."""
+    start, _, imported = statement.rpartition(" import ")
+    return f"{start} import {', '.join(sorted({imported, name}, key=_as_sorted_by_isort))}"
+
+
+def _as_sorted_by_isort(name: str) -> tuple[bool, bool, str]:
+    """Constants come first, then classes, then functions."""
+    return not name.isupper(), not name[:1].isupper(), name
 
 
 def change_text(diff: str) -> str:
@@ -49,7 +68,7 @@ def name_of(call: Call, expected: CallOutcome) -> str:
     words = [word for word in words if word][:3]
     if expected.kind is OutcomeKind.RAISES:
         words.append("raises")
-    name = "_".join([*call.function.name.strip("_").split(), *words])
+    name = "_".join([call.subject, *words] if call.subject else words)
     return "test_" + re.sub(r"\W+", "_", name)[:60].strip("_").lower()
 
 
@@ -74,14 +93,14 @@ def _in_parentheses(expression: str) -> str:
 def _word(name: str, value: Literal) -> str:
     if isinstance(value, bool):
         return name if value else f"not_{name}"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return ("minus_" if value < 0 else "") + f"{abs(value):g}".replace(".", "_").replace("+", "")
     if value is None:
         return f"no_{name}"
     if isinstance(value, str):
         slug = re.sub(r"[^a-zA-Z0-9]+", "_", value[:24]).strip("_")
         return slug or (f"empty_{name}" if not value else name)
-    return name if value else f"empty_{name}"
+    return f"empty_{name}" if isinstance(value, Sized) and not value else name
 
 
 def _changed(diff: str, sign: str) -> list[str]:

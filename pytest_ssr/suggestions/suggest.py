@@ -24,14 +24,22 @@ from pytest_ssr.records.test_run import Outcome
 from pytest_ssr.suggestions.calls import Call
 from pytest_ssr.suggestions.functions import Function, constants_in, function_at
 from pytest_ssr.suggestions.literals import source_of
-from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, can_be_expected, evaluate, is_noticed, is_same
+from pytest_ssr.suggestions.outcomes import (
+    TEXT,
+    CallOutcome,
+    OutcomeKind,
+    can_be_expected,
+    evaluate,
+    is_noticed,
+    is_same,
+)
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
 from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, skeleton
 from pytest_ssr.suggestions.variation import varied
 
 _MOST_TESTS, _MOST_TESTS_S = 60, 20.0
 """Tests that show how a function is called, and the seconds that they may take."""
-_MOST_CALLS, _MOST_FUNCTIONS, _MOST_TRIED = 250, 3, 3
+_MOST_CALLS, _MOST_FUNCTIONS, _MOST_TRIED = 400, 3, 3
 """Calls of one function; functions that lead to the changed code; tests that are verified for one survivor."""
 _REPEATED_SEEDS, _PASSING_SEEDS, _FAILING_SEEDS = (1, 2), (0, 3, 4), (0, 1)
 """Hash seeds of repeated calls, and of the runs of a test on the original and on the changed code.
@@ -58,7 +66,8 @@ class _Difference:
         raises = self.expected.kind is OutcomeKind.RAISES
         text = self.call.expression
         is_private, is_part = not self.call.function.is_public, bool(self.attribute)
-        return is_private, self.nearness, raises, self.call.steps, is_part, len(text), text, self.attribute
+        is_text = self.attribute == TEXT
+        return is_private, self.nearness, raises, self.call.steps, is_part, is_text, len(text), text, self.attribute
 
     @property
     def size(self) -> int:

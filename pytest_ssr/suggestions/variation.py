@@ -1,7 +1,7 @@
 """Vary recorded calls: nearby values, boundaries, empty containers, constants of the function, swapped arguments.
 
 The order is fixed by the recorded calls and a seed: first the calls themselves, then calls that differ from them in one
-value, then in two.
+value, then in two: values of other calls, and any. The variations of a value are in `nearby_values`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from pytest_ssr.suggestions.calls import Argument, Call
 from pytest_ssr.suggestions.literals import Literal, source_of
+from pytest_ssr.suggestions.nearby_values import values_near
 
-_MOST_RECORDED, _MOST_CONSTANTS = 40, 12
-_LARGE = 1e15
-"""From here on, floating point numbers have no room for a half."""
+_MOST_RECORDED, _MOST_CONSTANTS = 30, 12
+_SHARE_OF_SINGLE, _SHARE_OF_POOLED = 0.6, 0.8
+"""Shares of the calls up to which one value differs, and up to which two values come from other calls."""
 _Slot = tuple[bool, int]
 """Whether a value belongs to the constructor, and its index."""
 
@@ -28,10 +29,13 @@ def varied(recorded: Sequence[Call], constants: Sequence[Literal], *, most: int,
     pools = _pools(recorded)
     once = [list(_neighbours(call, constants[:_MOST_CONSTANTS], pools)) for call in chosen]
     found = {call.expression: call for call in itertools.islice(chosen, most)}
-    for call in _in_turns(once):
-        if len(found) >= most:
-            return list(found.values())
-        found.setdefault(call.expression, call)
+    # Each group begins elsewhere, so that all values of all arguments are varied even if the calls are many.
+    turned = [group[(start := len(group) * n // len(once)) :] + group[:start] for n, group in enumerate(once)]
+    for share, calls in ((_SHARE_OF_SINGLE, _in_turns(turned)), (_SHARE_OF_POOLED, _pooled(chosen, pools))):
+        for call in calls:
+            if len(found) >= share * most:
+                break
+            found.setdefault(call.expression, call)
     singles = [call for group in once for call in group]
     for _ in range(most if singles else 0):
         if len(found) >= most:
@@ -55,59 +59,14 @@ def _neighbours(call: Call, constants: Sequence[Literal], pools: dict[_Slot, lis
             yield replace(_with(_with(call, (False, first), b.value), (False, second), a.value), steps=call.steps + 1)
 
 
-def values_near(value: Literal, constants: Iterable[Literal] = ()) -> Iterator[Literal]:
-    """Yield values of the same type that differ from a value; those that are most likely to matter first."""
-    if isinstance(value, bool):
-        yield not value
-    elif isinstance(value, int):
-        numbers = [c for c in constants if type(c) is int]
-        yield from (n + d for n in numbers for d in (0, -1, 1))
-        yield from (value + 1, value - 1, 0, 1, -1, 2, -value, 10 * value)
-    elif isinstance(value, float):
-        limits = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < _LARGE]
-        yield from (n + d for n in limits for d in (0.0, -0.5, 0.5))
-        yield from (value + 0.5, value - 1.0, 0.0, 1.0, -value, 10.0 * value)
-    elif isinstance(value, str):
-        yield from _texts_near(value, [c for c in constants if isinstance(c, str) and len(c) <= 20])
-    elif isinstance(value, bytes):
-        parts = [c for c in constants if isinstance(c, bytes) and len(c) <= 20]
-        yield from (b"", value[:1], value[1:], value + value, value.upper(), *parts, *(value + c for c in parts))
-    elif isinstance(value, list | tuple):
-        yield from _sequences_near(value, constants)
-    elif isinstance(value, set):
-        yield set()
-        yield set(sorted(value, key=source_of)[:1])
-    elif isinstance(value, dict):
-        yield {}
-        yield dict(itertools.islice(value.items(), 1))
-        for key in itertools.islice(value, 2):
-            yield from ({**value, key: other} for other in itertools.islice(values_near(value[key], constants), 4))
-
-
-def _texts_near(value: str, parts: Sequence[str]) -> Iterator[str]:
-    for part in parts:
-        yield from (part, value + part, part + value)
-        middle = len(value) // 2
-        yield value[:middle] + part + value[middle:]
-    yield from ("", value[:1], value[1:], value[:-1], value.upper(), value.lower(), value.title(), value.swapcase())
-    yield from (
-        f" {value}",
-        f"{value} ",
-        value.replace(" ", ""),
-        f"{value} {value}",
-        f"{value}1",
-        f"{value}é",
-        value[::-1],
-    )
-
-
-def _sequences_near(value: list[Literal] | tuple[Literal, ...], constants: Iterable[Literal]) -> Iterator[Literal]:
-    yield from (value[:0], value[:1], value[1:], value[::-1])
-    yield value + value  # type: ignore[operator] # both are lists, or both are tuples
-    for index in sorted({0, len(value) - 1}) if value else ():
-        for other in itertools.islice(values_near(value[index], constants), 8):
-            changed = [*value[:index], other, *value[index + 1 :]]
-            yield changed if isinstance(value, list) else tuple(changed)
+def _pooled(calls: Sequence[Call], pools: dict[_Slot, list[Literal]]) -> Iterator[Call]:
+    """Yield calls with values of other calls for two parameters: often both decide, as a name and where it is known."""
+    slots = sorted({pair for call in calls for pair in itertools.combinations(_slots(call), 2)})
+    pairs = [(a, b, v, w) for a, b in slots for v in pools[a] for w in pools[b]]
+    random.Random(len(pairs)).shuffle(pairs)
+    for first, second, value, other in pairs:
+        call = next(c for c in calls if {first, second} <= set(_slots(c)))
+        yield _with(_with(call, first, value), second, other)
 
 
 def _pools(calls: Sequence[Call]) -> dict[_Slot, list[Literal]]:

@@ -29,6 +29,8 @@ def parse(text: str, size: int | float = 3) -> int:
         raise TypeError(size)
     assert isinstance(size, int)
     count: int = size + 1
+    if count is None and text is not None:
+        logger.error("failed")
     if count > 4:
         raise ValueError(f"too many: {count}", 404)
     if count > 5:
@@ -37,6 +39,10 @@ def parse(text: str, size: int | float = 3) -> int:
     warnings.warn("old", DeprecationWarning, stacklevel=2)
     assert count != 9, "nine"
     return count
+
+
+def log_size(size):
+    logger.info("size")
 
 
 def shape_of(shape: "Circle | Square") -> int:
@@ -84,11 +90,15 @@ if __name__ == "__main__":
         ("assert isinstance(size, int)", "pass", "type-check"),
         ("raise AssertionError(shape)", "pass", "type-check"),
         ("too many", "too few", "message"),
-        ("{count}", "{size}", "message"),
-        ('"five" + text', '"five" + size', "message"),
-        ('"old"', "None", "message"),
+        ('f"too many: {count}"', 'f""', "message"),
+        ('msg = "five" + text', 'msg = ""', "message"),
+        ('"old"', '"new"', "message"),
         ('"nine"', '""', "message"),
         ("<Shape>", "<shape>", "repr"),
+        ('return "<Shape>"', "return f''", "repr"),
+        ('    def __repr__(self):\n        return "<Shape>"\n\n', "", "repr"),
+        ("count is None", "count == None", "identity"),
+        ("text is not None", "text != None", "identity"),
         ("a wrong shape", "XX", "repr"),
         ("text: str", "text: bytes", "annotation"),
         ("count: int", "count: str", "annotation"),
@@ -97,6 +107,17 @@ if __name__ == "__main__":
         ("limit = 3", "limit = 4", "type-checking"),
         ('parse("main")', "pass", "main"),
         # Similar, but observable.
+        ("{count}", "{count[0]}", None),
+        ('"five" + text', '"five" // text', None),
+        ('"old"', "None", None),
+        ('return "<Shape>"', "return None", None),
+        ('return "<Shape>"', "pass", None),
+        ("isinstance(size, int)\n    count", "isinstance(int, size)\n    count", None),
+        ("raise AssertionError(shape)", "raise ValueError(shape)", None),
+        ("count is None", "count is not None", None),
+        ("count is None", "text is None", None),
+        ('logger.error("failed")', "pass", None),
+        ('logger.info("size")', "pass", None),
         ("raise TypeError(size)", "pass", None),
         ("raise ValueError(", "raise TypeError(", None),
         ("404", "405", None),

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import math
+from collections import defaultdict, namedtuple
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from http import HTTPStatus
 
 import pytest
 
@@ -12,10 +18,11 @@ from pytest_ssr.execution.guest import call_literals
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions.calls import Argument, Call, is_dotted_name
 from pytest_ssr.suggestions.functions import FunctionKind, constants_in, function_at, functions_of, raises_at
-from pytest_ssr.suggestions.literals import differ, parse_literal, source_of
-from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_noticed
+from pytest_ssr.suggestions.literals import differ, imports_of, parse_literal, source_of
+from pytest_ssr.suggestions.nearby_values import values_near
+from pytest_ssr.suggestions.outcomes import TEXT, CallOutcome, OutcomeKind, is_noticed
 from pytest_ssr.suggestions.skeleton import change_text, skeleton
-from pytest_ssr.suggestions.variation import values_near, varied
+from pytest_ssr.suggestions.variation import varied
 
 SOURCE = b"""\
 def scale(a, b=2, *, up=False):
@@ -67,6 +74,48 @@ def test_literals_survive_the_way_from_the_sandbox_to_the_test(value: object) ->
     written = source_of(value)
     assert ast.literal_eval(written) == value
     assert "\u202e" not in written
+    assert not imports_of(value)
+
+
+_TIME = datetime.datetime(2024, 2, 29, 1, 2, tzinfo=datetime.timezone(datetime.timedelta(hours=1), "CET"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime.date(2024, 1, 2),
+        _TIME,
+        _TIME.replace(tzinfo=datetime.timezone.utc),  # noqa: UP017 # as it is written
+        datetime.time(1, 2, 3, 4),
+        datetime.timedelta(days=-1, microseconds=3),
+        Decimal("-1.50"),
+        Fraction(2, 3),
+        {Decimal("1E+3"): [(datetime.date(1, 1, 1),)]},
+    ],
+)
+def test_values_of_the_standard_library_survive_it_too(value: object) -> None:
+    assert parse_literal(call_literals.literal(value)) == (value,)
+    names: dict[str, object] = {}
+    exec("\n".join(imports_of(value)), names)
+    assert eval(source_of(value), names) == value
+    near = [v for v in values_near(value, [7]) if v != value]
+    assert near
+    assert {type(v) for v in near} == {type(value)}
+    for other in near:
+        assert eval(source_of(other), names) == other
+
+
+def test_results_are_written_as_the_built_in_value_that_they_equal() -> None:
+    point = namedtuple("point", "x y")(_Same("a"), [HTTPStatus.OK])
+    assert call_literals.equal_literal(point) == "('a', [200])"
+    assert call_literals.literal(point) is None
+    assert call_literals.equal_literal(_Text("a")) is None
+    assert call_literals.equal_literal(True) == "True"
+    assert call_literals.equal_literal(defaultdict(int, a=1)) == "{'a': 1}"
+
+
+class _Same(str):
+    """Compares as a string does."""
 
 
 class _Text(str):
@@ -75,15 +124,58 @@ class _Text(str):
     def __repr__(self) -> str:
         return "'other'"
 
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = str.__hash__
+
+
+class _Zone(datetime.tzinfo):
+    """A time zone of a project."""
+
 
 @pytest.mark.parametrize(
-    "value", [_Text("a"), math.inf, math.nan, object, [object()], "x" * 601, 10**2000, [[[[[[[[1]]]]]]]]]
+    "value",
+    [
+        _Text("a"),
+        math.inf,
+        math.nan,
+        object,
+        [object()],
+        "x" * 601,
+        10**2000,
+        [[[[[[[[1]]]]]]]],
+        Decimal("NaN"),
+        Decimal("1e999"),
+        datetime.time(1, tzinfo=_Zone()),
+    ],
 )
 def test_other_values_are_no_literals(value: object) -> None:
     assert call_literals.literal(value) is None
 
 
-@pytest.mark.parametrize("text", ["f()", "1" * 700, "(" * 300, "1e999", None, 3, "frozenset()", "...", "1j", "a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f()",
+        "1" * 700,
+        "(" * 300,
+        "1e999",
+        None,
+        3,
+        "frozenset()",
+        "...",
+        "1j",
+        "a",
+        "Decimal('1e999')",
+        "Fraction('1e9999999')",
+        "Fraction(1, 0)",
+        "datetime.date(0, 1, 1)",
+        "datetime.date.today()",
+        "datetime.date(*[1])",
+        "{**{}}",
+    ],
+)
 def test_forged_literals_are_not_believed(text: object) -> None:
     assert parse_literal(text) is None
 
@@ -91,7 +183,7 @@ def test_forged_literals_are_not_believed(text: object) -> None:
 def test_functions_are_found_with_the_way_they_are_called() -> None:
     kinds = [
         FunctionKind.FUNCTION,
-        FunctionKind.METHOD,
+        FunctionKind.INIT,
         FunctionKind.PROPERTY,
         FunctionKind.STATIC,
         FunctionKind.METHOD,
@@ -114,6 +206,7 @@ def test_a_call_is_written_without_defaults() -> None:
     assert scale(1, 2.0).expression == "scale(1, b=2.0)"
     defaults = INIT.defaults
     assert Call(AREA, "box", "Box", arguments(size=3), (), defaults).expression == "Box().area"
+    assert Call(INIT, "box", "Box", arguments(size=4), (), defaults).expression == "Box(size=4)"
     contains = Call(CONTAINS, "box", "Box", arguments(size=4), arguments(item="a"), defaults)
     assert contains.expression == '"a" in Box(size=4)'
     stars = (Argument("sides", "*", (1, 2)), Argument("names", "**", {"left": 3}))
@@ -149,6 +242,16 @@ def test_values_near_have_the_same_type() -> None:
         assert {type(v) for v in near} == {type(value)}
     assert "" in values_near("a")
     assert {"-", "a-", "-a"} <= set(values_near("a", ["-"]))
+    # Numbers in a text, its parts, and a limit of its length.
+    assert {"9.0 m:s", "1.5 m", "s", "1.5 ms", "1.5 m::s"} <= set(values_near("1.5 m:s", [9]))
+    assert {"ababababa", "ababababab"} <= set(values_near("ab", [9]))
+
+
+def test_values_of_two_parameters_are_combined_across_calls() -> None:
+    calls = [scale(n, 2 * n) for n in range(3, 12)]
+    texts = [call.expression for call in varied(calls, [], most=300, seed=0)]
+    assert len(texts) == 300
+    assert sum(f"scale({a}, b={2 * b})" in texts for a in range(3, 11) for b in range(3, 11) if a != b) > 20
 
 
 def test_a_test_demands_what_the_original_does() -> None:
@@ -172,6 +275,14 @@ def test_a_test_demands_what_the_original_does() -> None:
     text = skeleton(scale(20), raises, value, "")
     assert text.startswith("import pytest\n\nfrom box import scale\nfrom box.errors import BoxError\n")
     assert text.endswith("    with pytest.raises(BoxError):\n        scale(20)\n")
+    same = skeleton(scale(20), replace(raises, module="box"), value, "")
+    assert same.startswith("import pytest\n\nfrom box import BoxError, scale\n\n\n")
+    due = datetime.date(2024, 2, 29)
+    day = CallOutcome(OutcomeKind.VALUE, "a day")
+    assert skeleton(scale(Decimal("1.5"), due), day, changed, "", attribute=TEXT) == (
+        "import datetime\nfrom decimal import Decimal\n\nfrom box import scale\n\n\ndef test_scale_1_5_b():\n"
+        '    # notices: \n    assert str(scale(Decimal("1.5"), b=datetime.date(2024, 2, 29))) == "a day"\n'
+    )
     long = skeleton(scale("x" * 60), CallOutcome(OutcomeKind.VALUE, "y" * 60), changed, "")
     assert max(map(len, long.splitlines())) < 90
     for source in (text, long):

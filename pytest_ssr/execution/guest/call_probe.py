@@ -3,8 +3,9 @@
 Input: on standard input one JSON object: `out` (a file to append to), `cases` (lists of [imports, expression]).
 Output: one JSON list per expression: its index, an empty string, and [`value`, literal], [`items`, literal] of an
 iterator, [`raises`, module and name of the exception, file and line that raised it], [`object`], or [`other`]; and
-after an object one per public attribute, with its name and [`value`, literal]. An expression whose second evaluation
-differs gives [`varies`]; one that takes long gives [`other`], and after several of these no more are evaluated.
+after an object one per public attribute, with its name and [`value`, literal], and one for its text, `__str__`. An
+expression whose second evaluation differs gives [`varies`]; one that takes long gives [`other`], and after several of
+these no more are evaluated.
 """
 
 import itertools
@@ -21,7 +22,7 @@ _MOST_S, _MOST_SLOW = 0.5, 6
 _slow = []
 _ITERATORS = (types.GeneratorType, map, filter, zip, enumerate, type(reversed([])))
 _ROOT = os.getcwd().rstrip("/") + "/"
-_write, _islice, _encode, _literal = os.write, itertools.islice, json.JSONEncoder().encode, literals.literal
+_write, _islice, _encode, _literal = os.write, itertools.islice, json.JSONEncoder().encode, literals.equal_literal
 _iterators, _setitimer = _ITERATORS, signal.setitimer
 
 
@@ -65,6 +66,10 @@ def _attributes(value):
         text = _literal(getattr(value, name))
         if text is not None:
             found.append([name, ["value", text]])
+    if kind.__str__ is not object.__str__:
+        text = _literal(str(value))
+        if text is not None and " at 0x" not in text:
+            found.append(["__str__", ["value", text]])
     return [["", ["object"]], *found] if found else [["", ["other"]]]
 
 
