@@ -94,7 +94,7 @@ def fetch_all(root: Path) -> None:
 
 
 def fetch_trees(root: Path) -> None:
-    """Copy the trees of a store's artifacts and campaigns into its folder, but for those that nobody has shared or that are damaged.
+    """Copy the trees of a store's artifacts and campaigns into its folder, except unshared and damaged ones.
 
     Raises StoreError if the database cannot be used.
     """
