@@ -24,6 +24,13 @@ from pytest_ssr.storage.store import Store
 from pytest_ssr.suggestions.suggest import Suggester
 
 SHOP = """\
+import datetime
+
+
+def due(day):
+    return day + datetime.timedelta(days=7 if day.month < 12 else 14)
+
+
 def price(amount, rate=1, rounded=False):
     if amount < 0:
         raise ValueError("amount")
@@ -64,7 +71,13 @@ def label(name):
     return str({name, *"tuvwxyz"}) + name.strip()
 """
 TESTS = """\
+import datetime
+
 import shop
+
+
+def test_due():
+    assert shop.due(datetime.date(2024, 5, 1)) > datetime.date(2024, 5, 1)
 
 
 def test_price():
@@ -133,6 +146,8 @@ def test_a_suggested_test_fails_with_the_change_and_passes_without(tmp_path: Pat
             "assert price(1, rate=2) == 2": ("return amount * rate\n", "return amount\n"),
             "assert Basket(2).fits(1, 2)": ("<= self.limit", "< self.limit"),
             "assert basket(2).limit == 2": ("return Basket(limit)", "return Basket(limit + 1)"),
+            "assert Basket(2).limit == 2": ("self.limit = limit", "self.limit = limit + 1"),
+            "assert due(datetime.date(2024, 12, 31)) == datetime.date(2025, 1, 14)": ("else 14", "else 13"),
             "assert list(Basket(0).sizes(2)) == []": ("range(first, self.limit)", "range(first, 3)"),
         }
         found = {line: suggested(campaign, *change).test.splitlines()[-1].strip() for line, change in expected.items()}
