@@ -225,7 +225,9 @@ def test_all():
 @pytest.mark.long
 def test_hostile_functions_neither_break_the_search_nor_fake_a_test(tmp_path: Path) -> None:
     with campaign_on(tmp_path, HOSTILE.replace("Liar(a + 1)", "Liar(a)"), HOSTILE_TESTS) as campaign:
-        assert suggested(campaign, "Liar(a)", "Liar(a * 2)").reason is NoSuggestion.NO_DIFFERENCE
+        # Its comparison and its representation lie; `str` gives the true text.
+        lying = suggested(campaign, "Liar(a)", "Liar(a * 2)")
+        assert lying.test.endswith('    assert str(lies(1)) == "1"\n')
         printing = suggested(campaign, "a + 2", "a - 2")
         assert printing.test.endswith("    # notices: return a + 2 -> return a - 2\n    assert prints(1) == 3\n")
         assert suggested(campaign, "a + 4", "a - 4").test.endswith("assert sleeps(1) == 5\n")
