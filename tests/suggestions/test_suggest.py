@@ -29,6 +29,13 @@ from pytest_ssr.storage.store import Store
 from pytest_ssr.suggestions.suggest import Suggester
 
 SHOP = """\
+import datetime
+
+
+def due(day):
+    return day + datetime.timedelta(days=7 if day.month < 12 else 14)
+
+
 def price(amount, rate=1, rounded=False):
     if amount < 0:
         raise ValueError("amount")
@@ -69,7 +76,13 @@ def label(name):
     return str({name, *"tuvwxyz"}) + name.strip()
 """
 TESTS = """\
+import datetime
+
 import shop
+
+
+def test_due():
+    assert shop.due(datetime.date(2024, 5, 1)) > datetime.date(2024, 5, 1)
 
 
 def test_price():
@@ -138,6 +151,8 @@ def test_a_suggested_test_fails_with_the_change_and_passes_without(tmp_path: Pat
             "assert price(1, rate=2) == 2": ("return amount * rate\n", "return amount\n"),
             "assert Basket(2).fits(1, 2)": ("<= self.limit", "< self.limit"),
             "assert basket(2).limit == 2": ("return Basket(limit)", "return Basket(limit + 1)"),
+            "assert Basket(2).limit == 2": ("self.limit = limit", "self.limit = limit + 1"),
+            "assert due(datetime.date(2024, 12, 31)) == datetime.date(2025, 1, 14)": ("else 14", "else 13"),
             "assert list(Basket(0).sizes(2)) == []": ("range(first, self.limit)", "range(first, 3)"),
         }
         found = {line: suggested(campaign, *change).test.splitlines()[-1].strip() for line, change in expected.items()}
@@ -215,7 +230,9 @@ def test_all():
 @pytest.mark.long
 def test_hostile_functions_neither_break_the_search_nor_fake_a_test(tmp_path: Path) -> None:
     with campaign_on(tmp_path, HOSTILE.replace("Liar(a + 1)", "Liar(a)"), HOSTILE_TESTS) as campaign:
-        assert suggested(campaign, "Liar(a)", "Liar(a * 2)").reason is NoSuggestion.NO_DIFFERENCE
+        # Its comparison and its representation lie; `str` gives the true text.
+        lying = suggested(campaign, "Liar(a)", "Liar(a * 2)")
+        assert lying.test.endswith('    assert str(lies(1)) == "1"\n')
         printing = suggested(campaign, "a + 2", "a - 2")
         assert printing.test.endswith("    # notices: return a + 2 -> return a - 2\n    assert prints(1) == 3\n")
         assert suggested(campaign, "a + 4", "a - 4").test.endswith("assert sleeps(1) == 5\n")
