@@ -18,6 +18,8 @@ from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
+pytestmark = pytest.mark.long
+
 TESTS = "tests/test_add.py"
 BROKEN = {f"{TESTS}::test_add", f"{TESTS}::test_double"}
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}

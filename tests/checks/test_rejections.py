@@ -14,6 +14,8 @@ from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import CHECK_NAMES
 
+pytestmark = pytest.mark.long
+
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 GONE = ("test_add", "test_double")
 ADD_TESTS = "tests/test_add.py"

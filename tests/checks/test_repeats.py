@@ -11,6 +11,8 @@ from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES
 
+pytestmark = pytest.mark.long
+
 TESTS = "tests/test_add.py"
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 

@@ -29,7 +29,7 @@ from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.sandbox.fake import FakeSandbox
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 FIX = "sed -i 's/return a - b/return a + b/' calc.py"
 SUBMIT = {"tool": "submit", "arguments": {}}
 

@@ -28,6 +28,8 @@ from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
+pytestmark = pytest.mark.long
+
 SHOP = "acme__shop-1"
 
 

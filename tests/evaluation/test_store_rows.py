@@ -16,6 +16,8 @@ from harness.cli.main import main
 from harness.datasets.families import read_row, row_of
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 
+pytestmark = pytest.mark.long
+
 __all__ = ["project", "proven"]
 RUNNING = ["--python", str(plain_python()), "--sandbox", "process"]
 

@@ -15,6 +15,8 @@ from harness.cli.main import main
 from pytest_ssr.execution.script_template import runner_of_artifact
 from pytest_ssr.patch import Patch
 
+pytestmark = pytest.mark.long
+
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
 RULE = ["--min-passing-tests", "1"]
 IDS = {

@@ -59,7 +59,7 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 from pytest_ssr.storage.verdict_store import Verdicts, has_verdict
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 
 
 @pytest.fixture

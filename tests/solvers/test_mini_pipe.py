@@ -24,6 +24,8 @@ from harness.solvers.mini.solver import NATIVE, MiniSolver
 from pytest_ssr.errors import ModelError, SettingsError
 from pytest_ssr.storage.store import Store
 
+pytestmark = pytest.mark.long
+
 KEY = "sk-0123456789abcdefghijklmnopqrstuv"
 _HEAD = """
 import json, os, sys, time
