@@ -266,7 +266,8 @@ def test_a_node_that_lacks_something_is_drained_with_its_name_and_the_others_wor
         assert drained.done == 0
         # As many as had been begun when the third one was known to be its fault.
         assert 3 <= drained.faults <= 6
-        assert messages == [f"{drained.name} gets no more work: {drained.drained}"]
+        # The node of an earlier test may leave only now.
+        assert f"{drained.name} gets no more work: {drained.drained}" in messages
         assert "bubblewrap" in drained.drained
         # A unit that failed there was begun once.
         assert all(len(probe.begun(argument)) == 1 for argument in arguments)
