@@ -93,6 +93,7 @@ def validate_first_artifact(folder: Path, project: Path, tests: tuple[str, ...] 
         campaign.close()
     assert attempt is not None
     assert attempt.status is CandidateStatus.VALID, attempt.reason
+    campaign.take(attempt)
     runner = open_runner(project, Store(folder / "other"), settings=settings, python=python)
     return validate(campaign.store.artifact(attempt.artifact_id), runner)
 
