@@ -26,6 +26,8 @@ from pytest_ssr.records.fallback import FallbackCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
+pytestmark = pytest.mark.long
+
 RECORD = b"# ssr-runner "
 
 

@@ -22,6 +22,8 @@ from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
+pytestmark = pytest.mark.long
+
 Open = Callable[[dict[str, str]], Campaign]
 OTHER = "\n\ndef test_half():\n    assert calc.half(9) == 4\n"
 CALC = "def double(x):\n    return x * 2\n\n\ndef half(x):\n    return x // 2\n"

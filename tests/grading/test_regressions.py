@@ -18,6 +18,8 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store
 
+pytestmark = pytest.mark.long
+
 FILES = {
     "shop/__init__.py": "",
     "shop/sums.py": "def add(a, b):\n    return a + b\n",

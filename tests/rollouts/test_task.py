@@ -36,7 +36,7 @@ from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 
 
 def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 
+pytestmark = pytest.mark.long
+
 OPERATORS = {"easy": 0.95, "hard": 0.02, "right": 0.25, "invalid": 0.25}
 SIZES = (1, 2, 2, 2, 3, 4, 6, 9, 15, 25)
 
