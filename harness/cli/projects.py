@@ -90,7 +90,7 @@ def projects_of(
         else:
             project = Project(folder, environments.python_of(instance, folder), test_runner=test_runner)
         yield replace(project, history=History(repositories.repository_of(instance), instance.base_commit))
-        # A dataset has many. Only the caches of a cluster's nodes make room, and this store is none.
+        # A dataset has many. This store is not the cache of a node, so nothing is removed from it.
         environments.release()
         repositories.release()
 

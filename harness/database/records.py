@@ -113,7 +113,7 @@ class DatabaseRecords:
             if not is_possible(path):
                 # Files are copied to their paths: one such as `rollouts/../../x` would leave the store's folder.
                 raise StoreError(
-                    f"the database {shown(self.engine.url)} has {path[:100]!r}, which is no file of a store"
+                    f"the database {shown(self.engine.url)} has {path[:100]!r}, which is not a file of a store"
                 )
         return found
 

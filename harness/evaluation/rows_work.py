@@ -15,8 +15,7 @@ from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
 from harness.records.evaluation_result import EvaluationResult
-from harness.records.trajectory import ExitReason
-from harness.rollouts.attempts_work import MACHINE_FAULTS
+from harness.rollouts.attempts_work import MACHINE_FAULTS, machine_fault
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import load_provider
@@ -160,5 +159,4 @@ def pull_image(sandbox: str, node: Node) -> None:
 
 def fault_in(result: EvaluationResult) -> Reason | None:
     """Return why a result has no grade, if that may be because of the machine."""
-    is_fault = result.reason.code in _MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
-    return result.reason if result.verdict is None and is_fault else None
+    return machine_fault(result, _MACHINE_FAULTS)

@@ -29,7 +29,7 @@ CACHE_BYTES = "SSR_NODE_CACHE_BYTES"
 _DEFAULT_CACHE_BYTES = 20 * 1024**3
 _REMOVED = ".removed-"
 _RUN = re.compile(r"[0-9a-f]{24}")
-"""The name of the cache of another run; other folders are none of ours."""
+"""The name of the cache of another run; other folders are not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class _Cached:
 
 
 def cache_limit() -> int:
-    """Return the limit; raises SettingsError for one that is no number of bytes."""
+    """Return the limit; raises SettingsError if it is not a number of bytes."""
     given = os.environ.get(CACHE_BYTES) or str(_DEFAULT_CACHE_BYTES)
     if not given.isdecimal():
-        raise SettingsError(f"{CACHE_BYTES}={given} is no number of bytes")
+        raise SettingsError(f"{CACHE_BYTES}={given} is not a number of bytes")
     return int(given)
 
 
@@ -114,7 +114,7 @@ def _folders_in(parent: Path) -> list[Path]:
 def _remove(folder: Path) -> bool:
     removed = folder.with_name(f"{_REMOVED}{secrets.token_hex(4)}")
     try:
-        # At once, so that nobody takes the half of it for the whole.
+        # At once, so that nobody uses a part of it as the whole.
         folder.rename(removed)
     except OSError:
         return False

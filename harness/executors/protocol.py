@@ -51,7 +51,7 @@ class OpenWork(Runnable[A_contra, R], Protocol):
     """What a worker holds open to do units."""
 
     def fault(self, result: R) -> Reason | None:
-        """Return why a result is none, if the machine may be the cause, so that another one should try."""
+        """Return the reason for a missing grade if the machine may be the cause, so that another one should try."""
 
     def close(self) -> None:
         """Release everything that was opened. Idempotent."""

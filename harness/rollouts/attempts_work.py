@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.runner_recipe import RunnerRecipe
 from harness.records.episode import Rollout
+from harness.records.evaluation_result import EvaluationResult
 from harness.records.trajectory import ExitReason
 from harness.rollouts.runner import RolloutRunner
 from harness.solvers.protocol import Solver
@@ -21,6 +22,12 @@ from pytest_ssr.storage.baseline_store import baseline_files, project_baseline
 
 MACHINE_FAULTS = (ReasonCode.SANDBOX_FAILED, ReasonCode.OUT_OF_MEMORY, ReasonCode.WORKER_LOST)
 """Reasons for no grade that another machine may not have."""
+
+
+def machine_fault(result: Rollout | EvaluationResult, codes: Collection[ReasonCode]) -> Reason | None:
+    """Return the reason for a missing grade if it is one of these, or if the infrastructure failed; otherwise None."""
+    is_fault = result.reason.code in codes or result.exit_reason == str(ExitReason.INFRA)
+    return result.reason if result.verdict is None and is_fault else None
 
 
 class Players(Protocol):
@@ -69,8 +76,7 @@ class AttemptsWork:
 
     def fault(self, result: Rollout) -> Reason | None:
         """Return why an attempt has no grade, if that may be because of the machine."""
-        is_fault = result.reason.code in MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
-        return result.reason if result.verdict is None and is_fault else None
+        return machine_fault(result, MACHINE_FAULTS)
 
     def place(self, attempt: int) -> str:
         """Return an empty string: all units need the same."""

@@ -147,7 +147,7 @@ class PlayerFactory:
         )
 
     def _offered(self, name: str) -> Solver:
-        """Return a solver of a plugin; raises SettingsError if there is none of that name."""
+        """Return a solver of a plugin; raises SettingsError if no plugin has one of that name."""
         offered: Mapping[str, Solver] = self.extensions.solvers()
         if name not in offered:
             others = "".join(f", {other}" for other in sorted(offered))

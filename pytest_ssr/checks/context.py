@@ -10,6 +10,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.execution.script_runner import ScriptRunner, for_artifact
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
+from pytest_ssr.project.file_roles import can_hold_tests
 from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
@@ -171,7 +172,7 @@ class ValidationContext:
         """
         arguments = set(self.artifact.script.decode("utf-8", "surrogateescape").split())
         listed = (p for p in self.artifact.test_files if state.entry(p) is not None)
-        return [p for p in listed if _holds_tests(p) or (shlex.quote(p) in arguments and not p.endswith(".py"))]
+        return [p for p in listed if can_hold_tests(p) or (shlex.quote(p) in arguments and not p.endswith(".py"))]
 
 
 def suite_fault(run: SuiteRun, test_runner: TestRunner) -> CheckReason | None:
@@ -185,7 +186,3 @@ def suite_fault(run: SuiteRun, test_runner: TestRunner) -> CheckReason | None:
 def runner_detail(test_runner: TestRunner) -> Mapping[str, str]:
     """Return the detail of a reason that names a test runner; pytest is the one that reasons name by default."""
     return {} if test_runner.name == PYTEST.name else {"runner": test_runner.name}
-
-
-def _holds_tests(path: str) -> bool:
-    return path.endswith(".py") and path.rsplit("/", 1)[-1] != "conftest.py"

@@ -23,6 +23,7 @@ from pytest_ssr.grading.repaired_state import compiled_code, repaired_state
 from pytest_ssr.grading.result import Grade
 from pytest_ssr.grading.test_lookup import rewritten
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.file_roles import can_hold_tests
 from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
@@ -88,8 +89,7 @@ def grade_patch(
 def _recorded(artifact: BugArtifact, fail_to_pass: Collection[str], pass_to_pass: Collection[str]) -> RecordedTests:
     # Documents can have tests, too, beside what tests only read.
     with_tests = {i.partition("::")[0] for i in (*fail_to_pass, *pass_to_pass)}
-    modules = {p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")}
-    files = [p for p in artifact.test_files if p in modules | with_tests]
+    files = [p for p in artifact.test_files if can_hold_tests(p) or p in with_tests]
     return RecordedTests(artifact, files, frozenset(fail_to_pass), frozenset(pass_to_pass))
 
 

@@ -16,7 +16,6 @@ from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
-from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.options import ANNOTATIONS
 from pytest_ssr.plugin.session_without_tests import extensions_of_config
@@ -145,11 +144,6 @@ def resolve_diff(config: pytest.Config) -> str | None:
     return None
 
 
-def extensions(config: pytest.Config) -> Extensions:
-    """Return what other plugins add."""
-    return extensions_of_config(config)
-
-
 def python_path(config: pytest.Config) -> Path | None:
     """Return the path of the interpreter that was given, or None; a relative one starts where its source does."""
     value = given(config, "python")
@@ -172,7 +166,7 @@ def runner_arguments(config: pytest.Config) -> dict[str, Any]:
         "settings": rule_settings(config),
         "sandbox": text_or_default(config, "sandbox"),
         "python": python_path(config),
-        "extra_sandboxes": extensions(config).sandboxes(),
+        "extra_sandboxes": extensions_of_config(config).sandboxes(),
     }
 
 
@@ -201,8 +195,8 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "seed": number(config, "seed"),
         "tests": chosen_tests(config),
         "sources": names(config, "source"),
-        "extra_injectors": extensions(config).injectors(),
-        "extra_checks": extensions(config).checks(),
+        "extra_injectors": extensions_of_config(config).injectors(),
+        "extra_checks": extensions_of_config(config).checks(),
         "jobs": jobs(config),
         "revision": option(config, "diff"),
     }

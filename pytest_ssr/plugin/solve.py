@@ -19,6 +19,7 @@ from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
+from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.records.artifact import find_artifacts
 from pytest_ssr.storage.store import resolve_artifact
 
@@ -122,7 +123,7 @@ class SolvePlugin:
                 runner_arguments=options.runner_arguments(self.config),
                 limits=options.model_limits(self.config),
                 workers=_workers(self.config),
-                extensions=options.extensions(self.config),
+                extensions=extensions_of_config(self.config),
             )
 
     @pytest.hookimpl(tryfirst=True)

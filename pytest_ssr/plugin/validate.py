@@ -20,6 +20,7 @@ from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_s
 from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
+from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.verdict import CHECK_NAMES, CheckResult
 from pytest_ssr.storage.store import Store
@@ -94,7 +95,7 @@ class ValidatePlugin:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.extensions = options.extensions(config)
+        self.extensions = extensions_of_config(config)
         with options.user_errors():
             self.directories = [
                 d for p in config.option.ssr_validate for d in find_artifacts(config.invocation_params.dir / p)

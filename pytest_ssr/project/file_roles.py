@@ -172,6 +172,11 @@ def is_test_file(path: str) -> bool:
     return any(p in ("test", "tests", "testing") for p in parts[:-1])
 
 
+def can_hold_tests(path: str) -> bool:
+    """Return whether a relative path is a Python module that pytest may collect tests from, unlike a conftest.py."""
+    return path.endswith(".py") and PurePosixPath(path).name != "conftest.py"
+
+
 def is_code(path: str) -> bool:
     """Return whether a relative path is source code outside the test surface."""
     return PurePosixPath(path).suffix in CODE_SUFFIXES and not is_test_surface(path)

@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
 
 from tree_sitter import Node
 
-from pytest_ssr.patch.changes import split_lines
-from pytest_ssr.patch.line_matching import edits
+from pytest_ssr.source.changed_spans import Span, changed_spans
 from pytest_ssr.source.syntax_tree import ParsedSource, is_docstring, is_main_guard, is_type_checking_guard, parse
 
 
@@ -44,17 +42,6 @@ class EquivalenceSign(StrEnum):
     """`is None` that becomes `== None`: they differ only for classes that compare themselves with it."""
 
 
-class Span(NamedTuple):
-    """A part of the original that changes."""
-
-    first: int
-    """The offset of the first byte that changes."""
-    last: int
-    """The offset after the last one; equal to the first for an insertion."""
-    new: bytes
-    """What replaces it."""
-
-
 _LOGGER = re.compile(rb"(?:.*[._])?log(?:ger|ging)?(?:\(\))?", re.IGNORECASE)
 _LOGGING_METHODS = frozenset((b"debug", b"info"))
 _LOGGING_FUNCTION = re.compile(rb"(?:\w*_)?log(?:s|ged|ger|ging)?(?:_\w*)?", re.IGNORECASE)
@@ -62,8 +49,6 @@ _STRING_START = re.compile(rb"\(?\s*[rbfu]{0,2}[\"']", re.IGNORECASE)
 _IDENTITY = {b"is": b"==", b"is not": b"!="}
 _EXCEPTION = re.compile(rb"\w*(?:Error|Exception|Warning)")
 _TYPE_ERRORS = frozenset((b"TypeError", b"AssertionError", b"NotImplementedError"))
-_WORD_EDGES = re.compile(rb"\W")
-_STATEMENTS = ("_statement", "_definition")
 _CLAUSES = ("else_clause", "elif_clause")
 
 
@@ -101,35 +86,6 @@ def sign_of(path: str, original: bytes, changed: bytes | None) -> EquivalenceSig
 @lru_cache(maxsize=128)
 def _parsed(path: str, data: bytes) -> ParsedSource | None:
     return parse(path, data)
-
-
-def changed_spans(original: bytes, changed: bytes) -> Iterator[Span]:
-    """Yield the spans of the original that change, each as short as whole words allow."""
-    old, new = split_lines(original), split_lines(changed)
-    starts = [0]
-    for line in old:
-        starts.append(starts[-1] + len(line))
-    for edit in edits(old, new):
-        before, after = b"".join(old[edit.old_from : edit.old_to]), b"".join(new[edit.new_from : edit.new_to])
-        yield _narrowed(starts[edit.old_from], before, after)
-
-
-def _narrowed(start: int, old: bytes, new: bytes) -> Span:
-    limit = min(len(old), len(new))
-    head = next((i for i in range(limit) if old[i] != new[i]), limit)
-    while head and not _WORD_EDGES.match(old, head - 1):
-        head -= 1
-    limit -= head
-    tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
-    while tail and not _WORD_EDGES.match(old, len(old) - tail):
-        tail -= 1
-    # White space at the ends belongs to no node.
-    first, last = start + head, start + len(old) - tail
-    text, added = old[head : len(old) - tail], new[head : len(new) - tail]
-    if text.strip():
-        first += len(text) - len(text.lstrip())
-        last -= len(text) - len(text.rstrip())
-    return Span(first, last, added.strip())
 
 
 def _sign_of_span(source: ParsedSource, span: Span) -> EquivalenceSign | None:
@@ -238,13 +194,12 @@ def _name(source: ParsedSource, node: Node) -> bytes:
 
 
 def _is_in_exception(source: ParsedSource, node: Node) -> bool:
-    while node.parent is not None:
-        node = node.parent
-        if node.type == "class_definition":
-            bases = node.child_by_field_name("superclasses")
-            names = [_name(source, node), *(source.text(b) for b in (bases.named_children if bases else ()))]
-            return any(_EXCEPTION.fullmatch(name.rpartition(b".")[2]) for name in names)
-    return False
+    owner = next((n for n in _ancestors(node) if n.type == "class_definition"), None)
+    if owner is None:
+        return False
+    bases = owner.child_by_field_name("superclasses")
+    names = [_name(source, owner), *(source.text(b) for b in (bases.named_children if bases else ()))]
+    return any(_EXCEPTION.fullmatch(name.rpartition(b".")[2]) for name in names)
 
 
 def _is_message(source: ParsedSource, node: Node, span: Span) -> bool:
@@ -347,11 +302,8 @@ def _names(text: bytes) -> set[bytes]:
 
 def _covers(source: ParsedSource, node: Node, parameter: bytes, types: set[bytes]) -> bool:
     """Return whether the annotation of a parameter of the enclosing function names only these types."""
-    while node.type != "function_definition":
-        if node.parent is None:
-            return False
-        node = node.parent
-    parameters = node.child_by_field_name("parameters")
+    function = next((n for n in _ancestors(node) if n.type == "function_definition"), None)
+    parameters = function.child_by_field_name("parameters") if function is not None else None
     for declared in parameters.named_children if parameters is not None else ():
         annotation = declared.child_by_field_name("type")
         name = declared.child_by_field_name("name") or (declared.named_children[0] if declared.named_children else None)
@@ -377,11 +329,8 @@ def _is_annotation(source: ParsedSource, node: Node, span: Span) -> bool:
     """Return whether a node is an annotation inside a function; those of a class may define its fields."""
     if node.type != "type" or not _holds(node, span):
         return False
-    while node.parent is not None:
-        node = node.parent
-        if node.type in ("function_definition", "class_definition"):
-            return node.type == "function_definition"
-    return False
+    scopes = (n.type for n in _ancestors(node) if n.type in ("function_definition", "class_definition"))
+    return next(scopes, "") == "function_definition"
 
 
 def _is_identity(source: ParsedSource, node: Node, span: Span) -> bool:

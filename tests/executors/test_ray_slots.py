@@ -1,4 +1,4 @@
-"""Which node is to blame for a fault, and what is remembered of workers, without a cluster."""
+"""Nodes are drained for their own faults only, and slots remember what their workers had; without a cluster."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_injector import OWN_INJECTOR
 
 from harness.cli.main import main
 from harness.cli.projects import extensions_of_sources
@@ -150,24 +151,11 @@ def test_a_conftest_is_for_one_project_on_this_machine(tmp_path: Path) -> None:
             load(sources, ray=ray)
 
 
-CONFTEST = """\
+CONFTEST = (
+    OWN_INJECTOR
+    + """
 print("from the conftest")
-
 from pathlib import Path
-from pytest_ssr.checks import Finding
-from pytest_ssr.injectors.protocol import Candidate
-
-
-class Own:
-    name = "own"
-
-    def candidates(self, tree, *, seed):
-        text = tree.read("calc.py")
-        yield Candidate("mutation", "own-change", {"calc.py": text.replace(b"a + b", b"a - b")}, "calc.py", 6, "add")
-
-
-def pytest_ssr_injectors(config):
-    return {"own": Own()}
 
 
 def pytest_ssr_checks(config):
@@ -177,6 +165,7 @@ def pytest_ssr_checks(config):
 def pytest_ssr_verdict(config, verdict):
     Path(__file__).with_name("seen.txt").write_text(f"{verdict.valid} {verdict.checks[-1].name}")
 """
+)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_injector import OWN_INJECTOR
 from test_inject import run as run_plain
 
 from pytest_ssr import hookspecs
@@ -14,22 +15,10 @@ from pytest_ssr import hookspecs
 # The conftest needs this package in every run.
 run = functools.partial(run_plain, python=Path(sys.executable))
 
-CONFTEST = """\
-from pytest_ssr.checks import Finding
-from pytest_ssr.injectors.protocol import Candidate
+CONFTEST = (
+    OWN_INJECTOR
+    + """
 from pytest_ssr.sandbox import load_provider
-
-
-class Own:
-    name = "own"
-
-    def candidates(self, tree, *, seed):
-        text = tree.read("calc.py")
-        yield Candidate("mutation", "own-change", {"calc.py": text.replace(b"a + b", b"a - b")}, "calc.py", 6, "add")
-
-
-def pytest_ssr_injectors(config):
-    return {"own": Own()}
 
 
 def pytest_ssr_sandboxes(config):
@@ -44,6 +33,7 @@ def pytest_ssr_verdict(config, verdict):
     with open("seen.txt", "a") as file:
         file.write(f"{verdict.valid} {[c.name for c in verdict.checks][-1]}\\n")
 """
+)
 
 
 @pytest.fixture
