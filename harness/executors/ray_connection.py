@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import signal
@@ -21,6 +22,12 @@ _logger = logging.getLogger(__name__)
 def connect(address: str) -> bool:
     """Connect this process to a cluster; return whether it was not connected before. Raises SettingsError."""
     if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if not _is_same(address, connected):
+            raise SettingsError(
+                f"--ray {address}: this process is connected to the cluster {connected}, and can use only one",
+                option="ray",
+            )
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _require_reachable(address)
@@ -54,6 +61,21 @@ def _silence_ray() -> None:
             _logger.debug("%s", line)
 
     ray_worker.print_to_stdstream = log
+
+
+def _is_same(address: str, connected: str) -> bool:
+    """Return whether an address, which may be `auto`, can be that of the cluster."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return True
+    connected_host, _, connected_port = connected.rpartition(":")
+    if port != connected_port:
+        return False
+    try:
+        found = ipaddress.ip_address(socket.gethostbyname(host.strip("[]")))
+    except OSError:
+        return host == connected_host
+    return found.is_loopback or str(found) == connected_host
 
 
 def _require_reachable(address: str) -> None:

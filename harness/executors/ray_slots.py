@@ -270,7 +270,8 @@ class Slots:
         with self._lock:
             if self._closed.is_set():
                 return
-            for node in [n for n in self._alive.values() if n.id not in found]:
+            left = [n for n in self._alive.values() if n.id not in found]
+            for node in left:
                 del self._alive[node.id]
                 node.has_left = True
                 self._left.append(node)
@@ -281,6 +282,8 @@ class Slots:
                 count = int(data["Resources"].get(SLOTS, 0) or data["Resources"].get("CPU", 0))
                 if count and node_id not in self._alive:
                     self._alive[node_id] = NodeState(node_id, f"{data['NodeName']}:{node_id[:6]}", count)
+            if left and not self._alive:
+                self._notify("no node is left; the run waits until one joins")
             for node in self._alive.values():
                 has = sum(s.node is node for s in (*self._ready, *self._starting))
                 uses_slots = SLOTS in found[node.id]["Resources"]

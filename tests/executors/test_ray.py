@@ -275,6 +275,16 @@ def test_a_node_that_lacks_something_is_drained_with_its_name_and_the_others_wor
         cluster.kill(bad)
 
 
+def test_a_process_uses_one_cluster(cluster: LocalCluster, executor: RayExecutor) -> None:
+    assert not connect(cluster.address)
+    assert not connect("auto")
+    port = cluster.address.rpartition(":")[2]
+    for other in ("127.0.0.1:9", f"192.0.2.1:{port}"):
+        with pytest.raises(SettingsError) as caught:
+            connect(other)
+        assert caught.value.option == "ray"
+
+
 def test_an_address_without_a_cluster_is_an_error_of_the_option(tmp_path: Path) -> None:
     import ray
 
