@@ -5,19 +5,40 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any, Self
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+# A node ends itself if its agents have not started within half a minute, which is little on a busy machine.
+os.environ.setdefault("RAY_agent_register_timeout_ms", "150000")
 
 import ray
+from ray._private import services
 from ray.cluster_utils import Cluster
 
 _STORE_BYTES = 80 * 2**20
 _NODE_OPTIONS: dict[str, Any] = {"num_cpus": 1, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
 # A killed node is noticed after three seconds instead of half a minute.
 _FAST_DETECTION = {"health_check_period_ms": 1_000, "health_check_failure_threshold": 3}
+_START_S = 150.0
+_get_node = services.get_node
+
+
+def _get_started_node(*arguments: Any) -> Any:
+    """Return what Ray knows of a node, once it has started; Ray itself asks for half a minute, which is not a setting."""
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            return _get_node(*arguments)
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+services.get_node = _get_started_node
 
 
 class LocalCluster:
