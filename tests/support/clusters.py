@@ -5,40 +5,40 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-# A node ends itself if its agents have not started within half a minute, which is little on a busy machine.
-os.environ.setdefault("RAY_agent_register_timeout_ms", "150000")
 
 import ray
-from ray._private import services
 from ray.cluster_utils import Cluster
 
 _STORE_BYTES = 80 * 2**20
 _NODE_OPTIONS: dict[str, Any] = {"num_cpus": 1, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
 # A killed node is noticed after three seconds instead of half a minute.
 _FAST_DETECTION = {"health_check_period_ms": 1_000, "health_check_failure_threshold": 3}
-_START_S = 150.0
-_get_node = services.get_node
+_STARTS = 4
+_T = TypeVar("_T")
 
 
-def _get_started_node(*arguments: Any) -> Any:
-    """Return what Ray knows of a node, once it has started; Ray itself asks for half a minute, which is not a setting."""
-    deadline = time.monotonic() + _START_S
-    while True:
-        try:
-            return _get_node(*arguments)
-        except RuntimeError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
+def _started(start: Callable[[], _T]) -> _T:
+    """Start a node, several times if need be.
+
+    It ends itself if one of its agents takes 15 seconds to start, which happens on a busy machine and is no setting.
+    """
+    for _ in range(_STARTS - 1):
+        # Ray raises no narrower exception.
+        with contextlib.suppress(Exception):
+            return start()
+    return start()
 
 
-services.get_node = _get_started_node
+def _with_head() -> Cluster:
+    cluster = Cluster()
+    cluster.add_node(**{**_NODE_OPTIONS, "num_cpus": 0, "_system_config": _FAST_DETECTION})
+    return cluster
 
 
 class LocalCluster:
@@ -51,8 +51,7 @@ class LocalCluster:
         self.made = 0
 
     def __enter__(self) -> Self:
-        self._cluster = Cluster()
-        self._cluster.add_node(**{**_NODE_OPTIONS, "num_cpus": 0, "_system_config": _FAST_DETECTION})
+        self._cluster = _started(_with_head)
         for _ in range(self._count):
             self.add()
         return self
@@ -74,7 +73,7 @@ class LocalCluster:
             **environment,
         }
         options = {**_NODE_OPTIONS, "num_cpus": slots, "resources": {"ssr_slots": slots}, "env_vars": variables}
-        node = self._cluster.add_node(**options)
+        node = _started(lambda: self._cluster.add_node(**options))
         self._caches[node.unique_id] = variables["SSR_NODE_CACHE"]
         self.workers.append(node)
         return node
