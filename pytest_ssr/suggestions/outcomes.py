@@ -17,7 +17,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.suite import guest_source, provide_interpreter, run_environment
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import MIB
-from pytest_ssr.suggestions.calls import Call, is_dotted_name
+from pytest_ssr.suggestions.calls import AnyCall, is_dotted_name
 from pytest_ssr.suggestions.functions import raises_at
 from pytest_ssr.suggestions.literals import Literal, differ, parse_literal
 
@@ -60,7 +60,7 @@ class CallOutcome:
 
 
 def evaluate(
-    runner: Runner, state: CodebaseState, calls: Sequence[Call], *, hash_seed: int, elsewhere: bool = False
+    runner: Runner, state: CodebaseState, calls: Sequence[AnyCall], *, hash_seed: int, elsewhere: bool = False
 ) -> dict[Place, CallOutcome]:
     """Return the outcomes; a call that ends the process, and those after it, have none.
 
@@ -73,7 +73,10 @@ def evaluate(
             sandbox.write(f"{folder}/ssr_{name}.py", guest_source(name))
         sandbox.write(f"{folder}/outcomes", b"")
         provide_interpreter(sandbox, runner.interpreter)
-        job = {"out": f"{folder}/outcomes", "cases": [[_imports(call), call.expression] for call in calls]}
+        job = {
+            "out": f"{folder}/outcomes",
+            "cases": [["\n".join(sorted(call.imports)), call.expression] for call in calls],
+        }
         sandbox.exec(
             [str(runner.interpreter.executable), f"{folder}/ssr_call_probe.py"],
             limits=replace(runner.limits, wall_s=_MOST_S),
@@ -87,10 +90,6 @@ def evaluate(
             # The project's code can write to the file, and delete it.
             return {}
     return _parsed(raw)
-
-
-def _imports(call: Call) -> str:
-    return "\n".join([*sorted(call.value_imports), call.imports])
 
 
 def _parsed(raw: bytes) -> dict[Place, CallOutcome]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sized
+import sys
+from collections.abc import Collection, Sequence, Sized
 from decimal import Decimal
 
 from pytest_ssr.escaping import escaped_line
-from pytest_ssr.suggestions.calls import Call
+from pytest_ssr.suggestions.calls import AnyCall, import_of
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
 from pytest_ssr.suggestions.outcomes import TEXT, CallOutcome, OutcomeKind
 
@@ -16,21 +18,22 @@ MOST_CHARACTERS = 700
 _WIDTH, _MOST_CHANGE = 88, 70
 
 
-def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: str, *, attribute: str = "") -> str:
+def skeleton(
+    call: AnyCall, expected: CallOutcome, changed: CallOutcome, changes: Sequence[str], *, attribute: str = ""
+) -> str:
     """Return a test file that demands the outcome of the original.
 
-    changed: the outcome with the change. change: what the test notices, as one line. attribute: of the result,
+    changed: the outcome with the change. changes: what the test notices, one line each. attribute: of the result,
     or `TEXT`.
     """
     raises = expected.kind is OutcomeKind.RAISES
-    own, standard = {call.imports}, call.value_imports | imports_of(expected.value)
-    if raises and expected.module != "builtins":
-        name = expected.name.partition(".")[0]
-        same = call.imports.startswith(f"from {expected.module} import ")
-        own = {_with_name(call.imports, name)} if same else {*own, f"from {expected.module} import {name}"}
-    groups = [sorted(standard, reverse=True), ["import pytest"] if raises else [], sorted(own)]
-    lines = "\n\n".join("\n".join(group) for group in groups if group).split("\n")
-    lines += ["", "", f"def {name_of(call, expected)}():", f"    # notices: {change}"]
+    statements = call.imports | imports_of(expected.value)
+    if raises:
+        statements |= {"import pytest"}
+        if expected.module != "builtins":
+            statements |= {import_of(expected.module, expected.name)}
+    lines = [*_import_lines(statements), "", "", f"def {name_of(call, expected)}():"]
+    lines += notices(changes)
     if raises:
         lines += [f"    with pytest.raises({expected.name}):", f"        {call.expression}"]
     else:
@@ -38,15 +41,32 @@ def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: st
         if attribute == TEXT:
             expression = f"str({expression})"
         elif attribute:
-            expression = f"{_in_parentheses(expression)}.{attribute}"
+            expression = f"{_in_parentheses(expression, tightly=True)}.{attribute}"
         lines += _assertion(expression, expected, changed)
     return "\n".join(lines) + "\n"
 
 
-def _with_name(statement: str, name: str) -> str:
-    """Return a `from` statement that imports one more name."""
-    start, _, imported = statement.rpartition(" import ")
-    return f"{start} import {', '.join(sorted({imported, name}, key=_as_sorted_by_isort))}"
+def notices(changes: Sequence[str]) -> list[str]:
+    """Return the comment lines of a test that notices changes."""
+    return [f"    # notices: {change}" for change in dict.fromkeys(changes)]
+
+
+def _import_lines(statements: Collection[str]) -> list[str]:
+    """Return import statements as isort writes them: the standard library, pytest, the project."""
+    groups: tuple[dict[str, list[str]], ...] = ({}, {}, {})
+    for statement in sorted(statements):
+        start, _, imported = statement.rpartition(" import ") if statement.startswith("from ") else (statement, "", "")
+        top = statement.split()[1].partition(".")[0]
+        group = 1 if top == "pytest" else 0 if top in sys.stdlib_module_names else 2
+        groups[group].setdefault(start, []).append(imported)
+    blocks = []
+    for names in groups:
+        lines = []
+        for start in sorted(names, key=lambda text: (text.startswith("from "), text)):
+            imported = ", ".join(sorted(names[start], key=_as_sorted_by_isort))
+            lines.append(f"{start} import {imported}" if imported else start)
+        blocks.append("\n".join(lines))
+    return "\n\n".join(filter(None, blocks)).split("\n")
 
 
 def _as_sorted_by_isort(name: str) -> tuple[bool, bool, str]:
@@ -62,9 +82,9 @@ def change_text(diff: str) -> str:
     return f"{_short(old) or '(nothing)'} -> {_short(new) or '(nothing)'}{more}"
 
 
-def name_of(call: Call, expected: CallOutcome) -> str:
+def name_of(call: AnyCall, expected: CallOutcome) -> str:
     """Return the name of the test, from the function and the values it is called with."""
-    words = [_word(a.name, a.value) for a in (*call.init, *call.given) if call.function.defaults.get(a.name) != a.value]
+    words = [_word(name, value) for name, value in call.named_values]
     words = [word for word in words if word][:3]
     if expected.kind is OutcomeKind.RAISES:
         words.append("raises")
@@ -85,9 +105,13 @@ def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> 
     return [f"    result = {expression}", f"    assert result {operator} {value}"]
 
 
-def _in_parentheses(expression: str) -> str:
-    """Return an expression in parentheses if it may be a comparison, which other operators would continue."""
-    return f"({expression})" if re.search(r" (in|[=!<>]=?) ", expression) else expression
+def _in_parentheses(expression: str, *, tightly: bool = False) -> str:
+    """Return an expression in parentheses if a comparison with it needs them; tightly: or an attribute of it."""
+    node = ast.parse(expression, mode="eval").body
+    loose = isinstance(node, ast.Compare | ast.BoolOp | ast.IfExp | ast.Lambda) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    )
+    return f"({expression})" if loose or (tightly and isinstance(node, ast.BinOp | ast.UnaryOp)) else expression
 
 
 def _word(name: str, value: Literal) -> str:
