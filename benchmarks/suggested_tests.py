@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import tempfile
 from pathlib import Path
 
 from pytest_ssr.campaign.campaign import Campaign
@@ -51,28 +50,27 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     known, written = options.out / "survivors.jsonl", options.out / "suggested.jsonl"
-    with tempfile.TemporaryDirectory(prefix="ssr-suggested-") as store:
-        campaign = open_campaign(
-            options.folder,
-            Store(Path(store)),
-            settings=RuleSettings(),
-            injectors="mutation,removal",
-            python=options.python,
-            tests=options.tests,
-            sources=options.sources,
-            # Screening alone is wanted: one run at a time, and none ahead for a validation.
-            jobs=os.cpu_count() or 1,
-        )
-        try:
-            if not known.exists():
-                survivors = screened(campaign, options.changes)
-                known.write_text("".join(json.dumps(s.to_json()) + "\n" for s in survivors))
-            lines = map(json.loads, known.read_text().splitlines())
-            survivors = [s for s in map(CandidateResult.from_json, lines) if s is not None]
-            print(f"{len(survivors)} survivors", flush=True)
-            found = suggest_tests(campaign, survivors, options.most, deadline=math.inf).tests
-        finally:
-            campaign.close()
+    campaign = open_campaign(
+        options.folder,
+        Store(options.out / "store"),
+        settings=RuleSettings(),
+        injectors="mutation,removal",
+        python=options.python,
+        tests=options.tests,
+        sources=options.sources,
+        # Screening alone is wanted: one run at a time, and none ahead for a validation.
+        jobs=os.cpu_count() or 1,
+    )
+    try:
+        if not known.exists():
+            survivors = screened(campaign, options.changes)
+            known.write_text("".join(json.dumps(s.to_json()) + "\n" for s in survivors))
+        lines = map(json.loads, known.read_text().splitlines())
+        survivors = [s for s in map(CandidateResult.from_json, lines) if s is not None]
+        print(f"{len(survivors)} survivors", flush=True)
+        found = suggest_tests(campaign, survivors, options.most, deadline=math.inf).tests
+    finally:
+        campaign.close()
     written.write_text("".join(json.dumps(s.to_json()) + "\n" for s in found))
     print("\n".join(line for _, line in suggestion_lines(found)))
 

@@ -23,6 +23,8 @@ class NoSuggestion(StrEnum):
     """No call in the tests has arguments that can be written, and no example calls the function."""
     NO_DIFFERENCE = "no-difference"
     """The original and the changed code gave the same results for all inputs."""
+    ODD_INPUTS = "odd-inputs"
+    """Only inputs that no person would write give another result."""
     NOT_DETERMINISTIC = "not-deterministic"
     """Results differ, but those of the original are not the same every time."""
     NOT_VERIFIED = "not-verified"

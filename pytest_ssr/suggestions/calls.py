@@ -154,6 +154,20 @@ def import_of(module: str, name: str) -> str:
     return f"from {module} import {name.partition('.')[0]}"
 
 
+def split_instance(expression: str) -> tuple[str, str]:
+    """Return the source of the instance whose method an expression calls, and the rest; empty if there is none."""
+    try:
+        node = ast.parse(expression, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "", ""
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    instance = node.func.value if is_method else None  # type: ignore[attr-defined] # as above
+    if not isinstance(instance, ast.Call) or instance.end_col_offset is None or node.end_lineno != 1:
+        return "", ""
+    source = expression.encode()
+    return source[: instance.end_col_offset].decode(), source[instance.end_col_offset :].decode()
+
+
 def names_in(expression: Expression) -> list[str]:
     """Return the names and the attributes that an expression mentions."""
     nodes = list(ast.walk(ast.parse(expression.source, mode="eval")))

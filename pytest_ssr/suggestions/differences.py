@@ -11,7 +11,6 @@ from pytest_ssr.records.suggested_test import NoSuggestion
 from pytest_ssr.suggestions.calls import AnyCall
 from pytest_ssr.suggestions.literals import source_of
 from pytest_ssr.suggestions.outcomes import (
-    TEXT,
     CallOutcome,
     OutcomeKind,
     Place,
@@ -21,6 +20,8 @@ from pytest_ssr.suggestions.outcomes import (
     is_same,
 )
 
+_MOST_ODDNESS = 1
+"""A call of more oddness shows something, but not as a test that anyone would keep."""
 _REPEATED_SEEDS = (1, 2)
 """Hash seeds of repeated calls: a result that depends on the order of a small set is often the same for two of them."""
 
@@ -42,7 +43,7 @@ class Difference:
         """The best comes first: a public function, a value, plain values as in tests, a short call."""
         raises = self.expected.kind is OutcomeKind.RAISES
         text, call = self.call.expression, self.call
-        shown = bool(self.attribute), self.attribute == TEXT, len(text), text, self.attribute
+        shown = bool(self.attribute), self.attribute == "__str__", len(text), text, self.attribute
         return call.is_private, raises, call.oddness, self.nearness, call.steps, *shown
 
     @property
@@ -63,13 +64,16 @@ def differences(
     after = evaluate(runner, changed, calls, hash_seed=0)
     pairs: list[tuple[Place, CallOutcome]] = []
     for (index, attribute), outcome in first.items():
-        if 0 <= index < len(calls) and can_be_expected(outcome, sources) and not _is_impossible(calls[index]):
+        if 0 <= index < len(calls) and can_be_expected(outcome, sources):
             # What is returned instead of an object may have no such attribute.
             new = after.get((index, attribute), after.get((index, "")))
             if new is not None and is_noticed(outcome, new):
                 pairs.append(((index, attribute), new))
     if not pairs:
         return NoSuggestion.NO_DIFFERENCE if first and after else NoSuggestion.LIMIT
+    pairs = [(place, new) for place, new in pairs if not _is_odd(calls[place[0]])]
+    if not pairs:
+        return NoSuggestion.ODD_INPUTS
     again = sorted({index for (index, _), _ in pairs})
     places = {index: number for number, index in enumerate(again)}
     chosen = [calls[index] for index in again]
@@ -82,6 +86,6 @@ def differences(
     return sorted(found, key=lambda d: d.order) if found else NoSuggestion.NOT_DETERMINISTIC
 
 
-def _is_impossible(call: AnyCall) -> bool:
-    """Return whether a call may never happen: of a private function, only what the tests lead to is known to."""
-    return call.is_private and call.steps > 0
+def _is_odd(call: AnyCall) -> bool:
+    """Return whether nobody would call a function so; of a private one, only calls in tests are known to happen."""
+    return call.oddness > _MOST_ODDNESS or (call.is_private and call.steps > 0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from pytest_ssr.suggestions.literals import Literal
 
 _PLAIN_LENGTH, _PLAIN_NUMBER = 20, 1000
 _SYNTAX = frozenset("%{}\\^$|*?[]()<>\n\r\t\0")
 """Characters that make a text a pattern or a template."""
+_REPEATED = re.compile(r"([^\w\s])\1")
 
 
 def oddness_of(value: Literal, original: Literal) -> int:
@@ -28,9 +31,12 @@ def oddness_of(value: Literal, original: Literal) -> int:
 
 
 def _oddness_of_text(value: str, original: str) -> int:
-    odd = int(not value) + int(value != value.strip()) + int(not value.isascii() and original.isascii())
+    odd = int(not value) + int(value != value.strip()) + 2 * int(not value.isascii() and original.isascii())
     odd += int("  " in value and "  " not in original) + int(len(value) > max(_PLAIN_LENGTH, 2 * len(original)))
     odd += int(len(value) > 1 and not _SYNTAX.isdisjoint(set(value) - set(original)))
+    # The beginning of a date is another date; its end is not.
+    odd += int(len(value) > 1 and value in original and not original.startswith(value))
+    odd += int(bool(_REPEATED.search(value)) and not _REPEATED.search(original))
     # Something was put in or added; a single character may be a sign or a digit.
     return odd + int(bool(original) and len(value) > len(original) + 1)
 

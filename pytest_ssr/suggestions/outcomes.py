@@ -17,7 +17,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.suite import guest_source, provide_interpreter, run_environment
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import MIB
-from pytest_ssr.suggestions.calls import AnyCall, is_dotted_name
+from pytest_ssr.suggestions.calls import AnyCall, is_dotted_name, split_instance
 from pytest_ssr.suggestions.functions import raises_at
 from pytest_ssr.suggestions.literals import Literal, differ, parse_literal
 
@@ -25,8 +25,10 @@ _MOST_BYTES = 4 * MIB
 _MOST_S = 30.0
 Place: TypeAlias = tuple[int, str]
 """The index of a call, and an attribute of what it returns; an empty string for the returned value itself."""
-TEXT = "__str__"
-"""The attribute that stands for the text of an object."""
+PARTS = {"__str__": "str({})", "__iter__": "list({})", "__items__": "list({}.items())"}
+"""What stands for the text, the items and the pairs of an object as an attribute, and how a test writes it."""
+AFTER = "."
+"""Before an attribute: that of the instance after a call of its method."""
 
 
 class OutcomeKind(StrEnum):
@@ -75,7 +77,7 @@ def evaluate(
         provide_interpreter(sandbox, runner.interpreter)
         job = {
             "out": f"{folder}/outcomes",
-            "cases": [["\n".join(sorted(call.imports)), call.expression] for call in calls],
+            "cases": [["\n".join(sorted(call.imports)), _binding(call.expression)] for call in calls],
         }
         sandbox.exec(
             [str(runner.interpreter.executable), f"{folder}/ssr_call_probe.py"],
@@ -100,10 +102,20 @@ def _parsed(raw: bytes) -> dict[Place, CallOutcome]:
             outcome = _outcome(OutcomeKind(fields[0]), fields[1:])
         except (ValueError, KeyError, TypeError, IndexError, RecursionError):
             continue
-        is_name = attribute == "" or (is_dotted_name(attribute) and "." not in attribute)
-        if isinstance(index, int) and is_name:
+        if isinstance(index, int) and isinstance(attribute, str) and is_place(attribute.removeprefix(AFTER)):
             outcomes[index, attribute] = outcome
     return outcomes
+
+
+def is_place(attribute: str) -> bool:
+    """Return whether a text, which is not trusted, is empty or the name of an attribute."""
+    return attribute == "" or (is_dotted_name(attribute) and "." not in attribute)
+
+
+def _binding(expression: str) -> str:
+    """Return an expression that also binds the instance whose method it calls."""
+    instance, rest = split_instance(expression)
+    return f"(ssr_instance := {instance}){rest}" if instance else expression
 
 
 def _outcome(kind: OutcomeKind, fields: Sequence[object]) -> CallOutcome:

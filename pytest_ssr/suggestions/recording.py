@@ -80,11 +80,11 @@ def record_calls(
         except (FileNotFoundError, SandboxError):
             # The tests can write to the file, and delete it.
             raw = b""
-    reader = _Reader({path: runner.snapshot.read(path) for path in files})
+    reader = CallReader({path: runner.snapshot.read(path) for path in files})
     return RecordedCalls(reader.read(function, raw), run.limit is None)
 
 
-class _Reader:
+class CallReader:
     """Turns lines into calls."""
 
     def __init__(self, sources: Mapping[str, bytes]) -> None:
@@ -92,6 +92,7 @@ class _Reader:
         self.modules = {name for path in sources for name in _module_names(path)}
 
     def read(self, target: Function, raw: bytes) -> dict[Function, list[Call]]:
+        """Return the calls by function: the target first, then what led to it, the nearest first."""
         depths: dict[Function, int] = {target: 0}
         calls: dict[Function, list[Call]] = {target: []}
         for line in raw.splitlines():
@@ -166,7 +167,8 @@ class _Reader:
         if node.func.id == "named":
             return Expression(what, imports)
         given = []
-        for item in rest[0].elts if isinstance(rest[0], ast.List) else ():
+        (parameters,) = rest
+        for item in parameters.elts if isinstance(parameters, ast.List) else [parameters]:
             if not isinstance(item, ast.Tuple):
                 raise ValueError
             parameter, kind, value = item.elts

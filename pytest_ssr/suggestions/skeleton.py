@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 import sys
 from collections.abc import Collection, Sequence, Sized
 from decimal import Decimal
 
 from pytest_ssr.escaping import escaped_line
-from pytest_ssr.suggestions.calls import AnyCall, import_of
+from pytest_ssr.suggestions.calls import AnyCall, import_of, split_instance
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
-from pytest_ssr.suggestions.outcomes import TEXT, CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.outcomes import AFTER, PARTS, CallOutcome, OutcomeKind
 
 MOST_CHARACTERS = 700
 """Characters of the call and the expected value; a longer test is no suggestion."""
@@ -24,7 +26,7 @@ def skeleton(
     """Return a test file that demands the outcome of the original.
 
     changed: the outcome with the change. changes: what the test notices, one line each. attribute: of the result,
-    or `TEXT`.
+    one of `PARTS`, or one of the instance with `AFTER` before it.
     """
     raises = expected.kind is OutcomeKind.RAISES
     statements = call.imports | imports_of(expected.value)
@@ -38,12 +40,30 @@ def skeleton(
         lines += [f"    with pytest.raises({expected.name}):", f"        {call.expression}"]
     else:
         expression = call.expression
-        if attribute == TEXT:
-            expression = f"str({expression})"
-        elif attribute:
-            expression = f"{_in_parentheses(expression, tightly=True)}.{attribute}"
-        lines += _assertion(expression, expected, changed)
+        if attribute.startswith(AFTER):
+            instance, rest = split_instance(expression)
+            expression = _variable(instance, statements)
+            lines += [f"    {expression} = {instance}", f"    {expression}{rest}"]
+        lines += _assertion(_part(expression, attribute.removeprefix(AFTER)), expected, changed)
     return "\n".join(lines) + "\n"
+
+
+def _part(expression: str, attribute: str) -> str:
+    """Return the source of an attribute of a value."""
+    if attribute == "":
+        return expression
+    if attribute in PARTS:
+        tightly = not PARTS[attribute].endswith("({})")
+        return PARTS[attribute].format(_in_parentheses(expression, tightly=True) if tightly else expression)
+    return f"{_in_parentheses(expression, tightly=True)}.{attribute}"
+
+
+def _variable(instance: str, statements: Collection[str]) -> str:
+    """Return the name of a variable for an instance, from that of its class."""
+    word = instance.partition("(")[0].rpartition(".")[2]
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
+    is_taken = keyword.iskeyword(name) or hasattr(builtins, name) or re.search(rf"\b{name}\b", " ".join(statements))
+    return name if name.isidentifier() and not is_taken else "instance"
 
 
 def notices(changes: Sequence[str]) -> list[str]:

@@ -1,9 +1,12 @@
 """Evaluate expressions twice each, and write what comes out.
 
-Input: on standard input one JSON object: `out` (a file to append to), `cases` (lists of [imports, expression]).
+Input: on standard input one JSON object: `out` (a file to append to), `cases` (lists of [imports, expression]). An
+expression may bind the instance whose method it calls to the name `ssr_instance`.
 Output: one JSON list per expression: its index, an empty string, and [`value`, literal], [`items`, literal] of an
 iterator, [`raises`, module and name of the exception, file and line that raised it], [`object`], or [`other`]; and
-after an object one per public attribute, with its name and [`value`, literal], and one for its text, `__str__`. An
+after an object one per public attribute, with its name and [`value`, literal], and those for its text, `__str__`, the
+list of its items, `__iter__`, and of its pairs, `__items__`. If a method returns None, the same follows for the
+instance after the call, each attribute after a dot. An
 expression whose second evaluation differs gives [`varies`]; one that takes long gives [`other`], and after several of
 these no more are evaluated.
 """
@@ -47,14 +50,22 @@ def _outcomes(imports, expression):
             kind, value = "items", list(_islice(value, _MOST_ITEMS))
             if len(value) == _MOST_ITEMS:
                 return [["", ["other"]]]
-        text = _literal(value)
-        return [["", [kind, text]]] if text is not None else _attributes(value)
+        found = _described(value, kind)
+        if value is None and "ssr_instance" in names:
+            after = _described(names["ssr_instance"], "value")
+            found += [["." + attribute, outcome] for attribute, outcome in after if outcome[0] == "value"]
+        return found
     except Exception as error:
         return [["", _raised(error)]]
     except BaseException:
         return [["", ["other"]]]
     finally:
         _setitimer(signal.ITIMER_REAL, 0)
+
+
+def _described(value, kind):
+    text = _literal(value)
+    return [["", [kind, text]]] if text is not None else _attributes(value)
 
 
 def _attributes(value):
@@ -66,6 +77,13 @@ def _attributes(value):
         text = _literal(getattr(value, name))
         if text is not None:
             found.append([name, ["value", text]])
+    if hasattr(kind, "__iter__") and hasattr(kind, "__len__") and len(value) < _MOST_ITEMS:
+        text = _literal(list(_islice(value, _MOST_ITEMS)))
+        if text is not None:
+            found.append(["__iter__", ["value", text]])
+        text = _literal(list(_islice(value.items(), _MOST_ITEMS))) if hasattr(kind, "items") else None
+        if text is not None:
+            found.append(["__items__", ["value", text]])
     if kind.__str__ is not object.__str__:
         text = _literal(str(value))
         if text is not None and " at 0x" not in text:

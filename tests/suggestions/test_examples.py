@@ -1,0 +1,241 @@
+"""Test how examples are found, chosen and varied, and which of several inputs a test gets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_ssr.campaign.suggested_tests import suggestion_lines
+from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
+from pytest_ssr.suggestions import differences as differences_module
+from pytest_ssr.suggestions.calls import Argument, Call, Phrase
+from pytest_ssr.suggestions.differences import Difference, differences
+from pytest_ssr.suggestions.examples import examples_in, is_text
+from pytest_ssr.suggestions.expressions import literals_in, near_expressions
+from pytest_ssr.suggestions.functions import functions_of
+from pytest_ssr.suggestions.literals import Expression, parse_literal, source_of
+from pytest_ssr.suggestions.oddness import oddness_of
+from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
+from pytest_ssr.suggestions.recording import CallReader
+from pytest_ssr.suggestions.skeleton import skeleton
+
+CODE = b'''\
+import os
+from decimal import Decimal
+
+
+class Box:
+    """A box.
+
+    >>> sides = [1, 2]
+    >>> Box(*sides).area(Decimal('1.50'))
+    Decimal('3.00')
+    """
+
+    def __init__(self, a, b=2):
+        self.a, self.b = a, b
+
+    def area(self, unit):
+        return _scaled(self.a * self.b, unit)
+
+
+def _scaled(area, unit):
+    return area * unit
+
+
+def widest(boxes, key=len):
+    """
+    >>> widest([Box(os.getpid())])
+    >>> widest(['ab', 'c'], key=lambda text: len(text))
+    """
+    return max(boxes, key=key)
+'''
+TESTS = b"""\
+import tools.box
+from tools.box import Box, widest
+from .other import helper
+
+
+def test(fixture):
+    box = Box(3, b=4)
+    assert box.area(2) == 24 and not widest([helper()])
+    assert widest("ab") == "b"
+    assert tools.box.widest(eval("[1]"))
+    assert widest(fixture)
+    for n in range(3):
+        widest([n])
+    box = helper()
+    box.area(5)
+"""
+CLASS, AREA, SCALED, WIDEST = functions_of("src/tools/box.py", CODE)
+SOURCES = {"src/tools/box.py": CODE}
+
+
+def test_examples_of_docstrings_texts_and_tests_are_found() -> None:
+    text = b"Use it:\n\n>>> from tools.box import *\n>>> import tools\n>>> tools.box.widest('readme')\n'r'\n"
+    found = {e.source: e.imports for e in examples_in(SOURCES, {"tests/test_box.py": TESTS}, {"README.rst": text})}
+    box, widest = "from tools.box import Box", "from tools.box import widest"
+    assert found == {
+        'Box(*[1, 2]).area(Decimal("1.50"))': {box, "from decimal import Decimal"},
+        'widest(["ab", "c"], key=lambda text: len(text))': {widest},
+        'tools.box.widest("readme")': {"import tools"},
+        "Box(3, b=4)": {box},
+        "Box(3, b=4).area(2)": {box},
+        'widest("ab")': {widest},
+    }
+    assert is_text("docs/Guide.RST")
+    assert not is_text("logo.png")
+
+
+def test_examples_in_files_that_cannot_be_read_are_left_out() -> None:
+    texts = {"a.txt": b">>> f(1)\n  x\n>>>g", "b.txt": b"\xff >>> (", "c.txt": b">>> import tools.box; tools.box.f(\n"}
+    assert examples_in({"src/tools/box.py": b"def f(:"}, {"t.py": b"\0"}, texts) == []
+
+
+def phrase(source: str, **fields: Any) -> Phrase:
+    """Return a phrase about `widest`."""
+    return Phrase(WIDEST, Expression(source, frozenset(("from tools.box import widest",))), **fields)
+
+
+def test_examples_of_callers_stand_for_a_private_function() -> None:
+    examples = [Expression("Box(1).area(2)"), Expression("widest('a')"), Expression("Box(1)")]
+    callers = callers_in(SOURCES)
+    assert [(n, p.expression) for n, p in phrases_for(SCALED, examples, callers)] == [(1, "Box(1).area(2)")]
+    assert [(n, p.expression) for n, p in phrases_for(AREA, examples, callers)] == [(0, "Box(1).area(2)")]
+    # Whatever mentions the class may call `__init__`.
+    assert len(phrases_for(CLASS, examples, callers)) == 2
+
+
+def test_literals_of_examples_are_varied() -> None:
+    example = Expression("widest([\"é'a\", 'c'], key=lambda text: text[0])")
+    assert literals_in(example) == [["é'a", "c"], 0]
+    near = {e.source: oddness for e, oddness in near_expressions(example, [7])}
+    assert "widest([], key=lambda text: text[0])" in near
+    assert "widest([\"é'a\", 'c'], key=lambda text: text[7])" in near
+    for source in near:
+        ast.parse(source)
+    varied = varied_phrases([phrase(example.source)], [7], most=50, seed=0)
+    assert len({p.expression for p in varied}) == len(varied) == 50
+    assert [varied[0].steps, varied[1].steps] == [0, 1]
+    assert max(p.steps for p in varied) == 2
+
+
+@pytest.mark.parametrize(
+    ("plain", "odd", "original"),
+    [
+        ("d", "", "navy"),
+        ("navy1", "navyblue", "navy"),
+        ("navy", " navy", "navy"),
+        ("2:3", "2::3x", "1:2"),
+        (".", "%s{2,}", "-"),
+        ("2012-10", "10-26", "2012-10-26"),
+        ("1-2", "1--2", "1.2"),
+        ("é", "naïve", "à"),
+        (101, 100_000, 7),
+        ([1, 2], [1, ""], [1]),
+    ],
+)
+def test_a_plain_value_comes_before_an_odd_one(plain: object, odd: object, original: object) -> None:
+    assert oddness_of(plain, original) <= 0
+    if not (isinstance(original, str) and not original.isascii()):
+        assert oddness_of(odd, original) > 0
+
+
+def test_objects_and_functions_of_the_project_are_written() -> None:
+    reader = CallReader({"src/tools/box.py": CODE, "tools/__init__.py": b"from tools._box import Lid\n"})
+    made = "[made('tools.box', 'Box', [('a', '', 1), ('b', '', named('tools.box', 'widest'))])]"
+    value = parse_literal(made, reader.expression)
+    assert value is not None
+    assert source_of(value[0]) == "[Box(1, b=widest)]"
+    lengths = parse_literal("(named('builtins', 'str.upper'), named('operator', 'add'))", reader.expression)
+    assert lengths is not None
+    assert source_of(lengths[0]) == "(str.upper, operator.add)"
+    # The code under test can write any such line.
+    for hostile in (
+        "named('builtins', 'eval')",
+        "named('os', 'system')",
+        "named('tools.box', 'a; import os')",
+        "made('tools.box', 'Box', [('a b', '', 1)])",
+        "made('tools.box', 'Box', [1])",
+        "made('tools.box', 'Box')",
+        "made('tools.box', 'Box', [('a', '*', 1)])",
+        "named(1, [])",
+        "named()",
+    ):
+        assert parse_literal(hostile, reader.expression) is None
+    assert parse_literal(made) is None
+    assert reader.public_module("tools._box", "Lid") == "tools"
+    assert reader.public_module("tools._box", "Other") == "tools._box"
+
+
+def call(a: object, *, steps: int = 0, oddness: int = 0, private: bool = False) -> Call:
+    """Return a call of a function."""
+    function = SCALED if private else WIDEST
+    return Call(function, "tools.box", "", (), (Argument("a", "", a),), {}, steps, oddness)
+
+
+def test_the_plainest_public_call_with_a_value_is_the_best() -> None:
+    value, raises = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.RAISES, None, "builtins", "ValueError")
+    ordered = [
+        Difference(call(30000, steps=2), value, value, "", 1),
+        Difference(call("odd", steps=1, oddness=1), value, value, "", 0),
+        Difference(call(1), raises, value, "", 0),
+        Difference(call(1, private=True), value, value, "", 0),
+    ]
+    assert sorted([*ordered[2:], *ordered[:2]], key=lambda d: d.order) == ordered
+    assert phrase("widest(tools._box.x)").is_private
+    assert not phrase("widest(x.__len__)").is_private
+
+
+def test_only_recorded_calls_of_private_functions_are_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, changed = object(), object()
+
+    def evaluated(runner: object, state: object, calls: Sequence[Call], **options: object) -> object:
+        value = CallOutcome(OutcomeKind.VALUE, int(state is original))
+        return {(index, ""): value for index in range(len(calls))}
+
+    monkeypatch.setattr(differences_module, "evaluate", evaluated)
+    search: Callable[..., Any] = differences
+    runner: Any = SimpleNamespace(original=original)
+    calls = [call(n, steps=n % 2, private=n < 2) for n in range(3)]
+    found = search(runner, [(0, c) for c in calls], changed, {})
+    assert [d.call for d in found] == [calls[2], calls[0]]
+    assert search(runner, [(0, calls[1])], changed, {}) is NoSuggestion.ODD_INPUTS
+
+
+def test_an_example_becomes_a_test() -> None:
+    one, two = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.VALUE, 2)
+    imports = frozenset(("from tools.box import widest", "from tools.box import Box", "import tools", "import math"))
+    example = Phrase(WIDEST, Expression("widest([Box(math.pi, 3)]) or -1", imports))
+    assert skeleton(example, one, two, ["a -> b", "c -> d", "a -> b"]) == (
+        "import math\n\nimport tools\nfrom tools.box import Box, widest\n\n\ndef test_widest_3_minus_1():\n"
+        "    # notices: a -> b\n    # notices: c -> d\n    assert (widest([Box(math.pi, 3)]) or -1) == 1\n"
+    )
+    total = Phrase(AREA, Expression("Box(1) + Box(2)", frozenset(("from tools.box import Box",))))
+    assert "    assert (Box(1) + Box(2)).a == 1\n" in skeleton(total, one, two, [], attribute="a")
+
+
+def test_a_test_that_notices_several_survivors_is_shown_once() -> None:
+    def suggested(index: int, change: str, same_as: int | None = None) -> SuggestedTest:
+        source = f"def test():\n    # notices: {change}\n    assert f()\n"
+        return SuggestedTest(index, "a.py", index, "f", source, change=change, same_as=same_as)
+
+    found = [suggested(3, "a -> b"), suggested(5, "c -> d"), suggested(8, "e -> f", 3)]
+    lines = [
+        line for _, line in suggestion_lines([*found, SuggestedTest(9, "a.py", 9, "g", reason=NoSuggestion.LIMIT)])
+    ]
+    assert lines[0] == "suggested tests: 2 notice 3 of 4 survivors; none for: limit 1"
+    assert lines[2:8] == [
+        "  a.py:3 f",
+        "  a.py:8 f",
+        "    def test():",
+        "        # notices: a -> b",
+        "        # notices: e -> f",
+        "        assert f()",
+    ]
+    assert SuggestedTest.from_json(found[2].to_json()) == found[2]
