@@ -37,6 +37,9 @@ def _oddness_of_text(value: str, original: str) -> int:
     # The beginning of a date is another date; its end is not.
     odd += int(len(value) > 1 and value in original and not original.startswith(value))
     odd += int(bool(_REPEATED.search(value)) and not _REPEATED.search(original))
+    # A date with a longer day is none.
+    digits, others = ([len(number) for number in re.findall(r"\d+", text)] for text in (value, original))
+    odd += int(digits != others and len(digits) == len(others) > 1)
     # Something was put in or added; a single character may be a sign or a digit.
     return odd + int(bool(original) and len(value) > len(original) + 1)
 

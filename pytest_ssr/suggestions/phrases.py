@@ -35,7 +35,8 @@ def phrases_for(
             words = _words_of(target)
             for example in examples:
                 if example not in found and words <= words_in[example]:
-                    found[example] = steps, Phrase(target, example)
+                    # The result of a call around it is less near.
+                    found[example] = steps + int(not _is_outermost(example, words)), Phrase(target, example)
         level = {caller for target in level for caller in callers.get(target.name, ())} - seen
         if function.name.startswith("__"):
             # Whoever makes or uses an instance; its own methods are found by their names.
@@ -92,3 +93,12 @@ def _words_of(function: Function) -> frozenset[str]:
     if len(names) > 1 and names[-1].startswith("__"):
         return frozenset((names[-2],))
     return frozenset((names[-1],))
+
+
+def _is_outermost(example: Expression, names: frozenset[str]) -> bool:
+    """Return whether an expression is a call of one of the names, or is no call, such as an operation of objects."""
+    node = ast.parse(example.source, mode="eval").body
+    if not isinstance(node, ast.Call):
+        return True
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    return name in names

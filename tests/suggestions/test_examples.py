@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,14 @@ import pytest
 from pytest_ssr.campaign.suggested_tests import suggestion_lines
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions import differences as differences_module
-from pytest_ssr.suggestions.calls import Argument, Call, Phrase
+from pytest_ssr.suggestions.calls import Argument, Call, Phrase, split_instance
 from pytest_ssr.suggestions.differences import Difference, differences
 from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.expressions import literals_in, near_expressions
 from pytest_ssr.suggestions.functions import functions_of
 from pytest_ssr.suggestions.literals import Expression, parse_literal, source_of
 from pytest_ssr.suggestions.oddness import oddness_of
-from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_place
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import CallReader
 from pytest_ssr.suggestions.skeleton import skeleton
@@ -107,8 +108,11 @@ def test_examples_of_callers_stand_for_a_private_function() -> None:
     callers = callers_in(SOURCES)
     assert [(n, p.expression) for n, p in phrases_for(SCALED, examples, callers)] == [(1, "Box(1).area(2)")]
     assert [(n, p.expression) for n, p in phrases_for(AREA, examples, callers)] == [(0, "Box(1).area(2)")]
-    # Whatever mentions the class may call `__init__`.
-    assert len(phrases_for(CLASS, examples, callers)) == 2
+    # Whatever mentions the class may call `__init__`; what only makes an instance is nearer.
+    assert [(n, p.expression) for n, p in phrases_for(CLASS, examples, callers)] == [
+        (0, "Box(1)"),
+        (1, "Box(1).area(2)"),
+    ]
 
 
 def test_literals_of_examples_are_varied() -> None:
@@ -135,6 +139,7 @@ def test_literals_of_examples_are_varied() -> None:
         (".", "%s{2,}", "-"),
         ("2012-10", "10-26", "2012-10-26"),
         ("1-2", "1--2", "1.2"),
+        ("2012-10-27", "100-10-26", "2012-10-26"),
         ("é", "naïve", "à"),
         (101, 100_000, 7),
         ([1, 2], [1, ""], [1]),
@@ -239,3 +244,24 @@ def test_a_test_that_notices_several_survivors_is_shown_once() -> None:
         "        assert f()",
     ]
     assert SuggestedTest.from_json(found[2].to_json()) == found[2]
+
+
+def test_an_instance_is_looked_at_after_a_method_that_returns_nothing() -> None:
+    assert split_instance("Box(1).lids[0]") == ("", "")
+    assert split_instance("box.widest(1)") == ("", "")
+    assert split_instance("Box('é').add(1)") == ("Box('é')", ".add(1)")
+    value, changed = CallOutcome(OutcomeKind.VALUE, [1]), CallOutcome(OutcomeKind.VALUE, [])
+    add = Phrase(AREA, Expression("tools.OpenBox(1).add(1)", frozenset(("import tools",))))
+    lines = skeleton(add, value, changed, [], attribute=".__iter__").splitlines()
+    assert lines[-3:] == [
+        "    open_box = tools.OpenBox(1)",
+        "    open_box.add(1)",
+        "    assert list(open_box) == [1]",
+    ]
+    assert skeleton(add, value, changed, [], attribute=".sides").endswith("assert open_box.sides == [1]\n")
+    listed = replace(add, content=Expression("List().add(1)", frozenset(("from tools import List",))))
+    assert "    instance = List()\n" in skeleton(listed, value, changed, [], attribute=".")
+    pairs = skeleton(add, CallOutcome(OutcomeKind.VALUE, [("a", 1)]), changed, [], attribute="__items__")
+    assert pairs.endswith('    assert list(tools.OpenBox(1).add(1).items()) == [("a", 1)]\n')
+    for text in ("..", ".a.b", "a b", 3):
+        assert not is_place(str(text).removeprefix("."))

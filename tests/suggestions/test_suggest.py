@@ -60,8 +60,16 @@ class Basket:
             yield size
 
 
+    def raise_limit(self, by):
+        self.limit += by
+
+
 def of_object(item):
     return item is not None
+
+
+def room(basket, count=len):
+    return basket.limit - count("ab")
 
 
 def basket(limit):
@@ -70,6 +78,15 @@ def basket(limit):
 
 def unused(a):
     return a + 1
+
+
+def shown(a):
+    '''Return the next number.
+
+    >>> shown(2)
+    3
+    '''
+    return a + 1 if a < 9 else 0
 
 
 def label(name):
@@ -96,6 +113,8 @@ def test_basket():
     assert shop.of_object(object())
     assert shop.label("a")
     assert shop.basket(2)
+    assert shop.room(shop.Basket(4))
+    shop.Basket(1).raise_limit(2)
 """
 
 BOUNDARY_TEST = """\
@@ -154,12 +173,16 @@ def test_a_suggested_test_fails_with_the_change_and_passes_without(tmp_path: Pat
             "assert Basket(2).limit == 2": ("self.limit = limit", "self.limit = limit + 1"),
             "assert due(datetime.date(2024, 12, 31)) == datetime.date(2025, 1, 14)": ("else 14", "else 13"),
             "assert list(Basket(0).sizes(2)) == []": ("range(first, self.limit)", "range(first, 3)"),
+            # An object of the project, a method that returns nothing, and an example in a docstring.
+            "assert room(Basket(4), len) == 2": ("basket.limit - count", "basket.limit + count"),
+            "assert basket.limit == 3": ("self.limit += by", "self.limit -= by"),
+            "assert shown(2) == 3": ("a + 1 if", "a + 2 if"),
         }
         found = {line: suggested(campaign, *change).test.splitlines()[-1].strip() for line, change in expected.items()}
         assert found == {line: line for line in expected}
         reasons = {
             NoSuggestion.NO_LITERAL_INPUTS: ("is not None", "is not 3"),
-            NoSuggestion.NOT_REACHED: ("a + 1", "a - 1"),
+            NoSuggestion.NOT_REACHED: ("a + 1\n", "a - 1\n"),
             # The order of a set depends on the hash seed.
             NoSuggestion.NOT_DETERMINISTIC: ("+ name.strip()", "+ name"),
             NoSuggestion.NO_DIFFERENCE: ("amount > 100", "100 < amount"),

@@ -24,6 +24,7 @@ _MOST_ITEMS, _MOST_ATTRIBUTES = 100, 20
 _MOST_S, _MOST_SLOW = 0.5, 6
 _slow = []
 _ITERATORS = (types.GeneratorType, map, filter, zip, enumerate, type(reversed([])))
+_COMPUTED = (property, types.MemberDescriptorType)
 _ROOT = os.getcwd().rstrip("/") + "/"
 _write, _islice, _encode, _literal = os.write, itertools.islice, json.JSONEncoder().encode, literals.equal_literal
 _iterators, _setitimer = _ITERATORS, signal.setitimer
@@ -71,13 +72,18 @@ def _described(value, kind):
 def _attributes(value):
     """Return the public attributes of an object that have literals, without methods."""
     kind = type(value)
-    names = list(getattr(value, "__dict__", ())) + [n for n in dir(kind) if isinstance(getattr(kind, n), property)]
+    names = list(getattr(value, "__dict__", ())) + [n for n in dir(kind) if isinstance(getattr(kind, n), _COMPUTED)]
     found = []
     for name in sorted(n for n in names if isinstance(n, str) and not n.startswith("_"))[:_MOST_ATTRIBUTES]:
         text = _literal(getattr(value, name))
         if text is not None:
             found.append([name, ["value", text]])
-    if hasattr(kind, "__iter__") and hasattr(kind, "__len__") and len(value) < _MOST_ITEMS:
+    if (
+        not isinstance(value, (str, bytes))
+        and hasattr(kind, "__iter__")
+        and hasattr(kind, "__len__")
+        and len(value) < _MOST_ITEMS
+    ):
         text = _literal(list(_islice(value, _MOST_ITEMS)))
         if text is not None:
             found.append(["__iter__", ["value", text]])
