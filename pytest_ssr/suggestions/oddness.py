@@ -40,6 +40,8 @@ def _oddness_of_text(value: str, original: str) -> int:
     # A date with a longer day is none.
     digits, others = ([len(number) for number in re.findall(r"\d+", text)] for text in (value, original))
     odd += int(digits != others and len(digits) == len(others) > 1)
+    # A lone mark in the place of a word; another mark in the place of a mark is plain.
+    odd += int(bool(value) and not re.search(r"\w", value) and bool(re.search(r"\w", original)))
     # Something was put in or added; a single character may be a sign or a digit.
     return odd + int(bool(original) and len(value) > len(original) + 1)
 

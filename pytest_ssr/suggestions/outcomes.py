@@ -25,8 +25,9 @@ _MOST_BYTES = 4 * MIB
 _MOST_S = 30.0
 Place: TypeAlias = tuple[int, str]
 """The index of a call, and an attribute of what it returns; an empty string for the returned value itself."""
-PARTS = {"__str__": "str({})", "__iter__": "list({})", "__items__": "list({}.items())"}
-"""What stands for the text, the items and the pairs of an object as an attribute, and how a test writes it."""
+TRUTH = "__bool__"
+PARTS = {TRUTH: "bool({})", "__str__": "str({})", "__iter__": "list({})", "__items__": "list({}.items())"}
+"""What stands for the truth, the text, the items and the pairs of an object as an attribute, and how to write it."""
 AFTER = "."
 """Before an attribute: that of the instance after a call of its method."""
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.suggestions.calls import AnyCall, import_of, split_instance
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
-from pytest_ssr.suggestions.outcomes import AFTER, PARTS, CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.outcomes import AFTER, PARTS, TRUTH, CallOutcome, OutcomeKind
 
 MOST_CHARACTERS = 700
 """Characters of the call and the expected value; a longer test is no suggestion."""
@@ -44,7 +44,11 @@ def skeleton(
             instance, rest = split_instance(expression)
             expression = _variable(instance, statements)
             lines += [f"    {expression} = {instance}", f"    {expression}{rest}"]
-        lines += _assertion(_part(expression, attribute.removeprefix(AFTER)), expected, changed)
+        part = attribute.removeprefix(AFTER)
+        if part == TRUTH:
+            lines.append(_truth(expression, is_true=bool(expected.value)))
+        else:
+            lines += _assertion(_part(expression, part), expected, changed)
     return "\n".join(lines) + "\n"
 
 
@@ -112,9 +116,13 @@ def name_of(call: AnyCall, expected: CallOutcome) -> str:
     return "test_" + re.sub(r"\W+", "_", name)[:60].strip("_").lower()
 
 
+def _truth(expression: str, *, is_true: bool) -> str:
+    return f"    assert {expression}" if is_true else f"    assert not {_in_parentheses(expression)}"
+
+
 def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> list[str]:
     if isinstance(expected.value, bool) and (changed.kind is OutcomeKind.RAISES or isinstance(changed.value, bool)):
-        return [f"    assert {expression}" if expected.value else f"    assert not {_in_parentheses(expression)}"]
+        return [_truth(expression, is_true=expected.value)]
     operator = "is" if isinstance(expected.value, bool | None) else "=="
     if expected.kind is OutcomeKind.ITEMS:
         expression = f"list({expression})"

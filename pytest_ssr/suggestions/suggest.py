@@ -176,7 +176,8 @@ class Suggester:
         chosen = phrases_for(function, self._examples, self._callers)
         for steps, group in itertools.groupby(chosen, key=lambda item: item[0]):
             phrases = [phrase for _, phrase in group]
-            for phrase in varied_phrases(phrases, constants, most=_MOST_VARIED, seed=self._seed):
+            most = _MOST_VARIED * len(phrases) // len(chosen)
+            for phrase in varied_phrases(phrases, constants, most=most, seed=self._seed):
                 yield steps, phrase
 
     @functools.cached_property

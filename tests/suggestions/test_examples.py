@@ -139,6 +139,7 @@ def test_literals_of_examples_are_varied() -> None:
         (".", "%s{2,}", "-"),
         ("2012-10", "10-26", "2012-10-26"),
         ("1-2", "1--2", "1.2"),
+        ("b", "'", "a"),
         ("2012-10-27", "100-10-26", "2012-10-26"),
         ("é", "naïve", "à"),
         (101, 100_000, 7),
@@ -263,5 +264,7 @@ def test_an_instance_is_looked_at_after_a_method_that_returns_nothing() -> None:
     assert "    instance = List()\n" in skeleton(listed, value, changed, [], attribute=".")
     pairs = skeleton(add, CallOutcome(OutcomeKind.VALUE, [("a", 1)]), changed, [], attribute="__items__")
     assert pairs.endswith('    assert list(tools.OpenBox(1).add(1).items()) == [("a", 1)]\n')
+    truth = skeleton(listed, CallOutcome(OutcomeKind.VALUE, False), changed, [], attribute="__bool__")
+    assert truth.endswith("    assert not List().add(1)\n")
     for text in ("..", ".a.b", "a b", 3):
         assert not is_place(str(text).removeprefix("."))

@@ -4,11 +4,11 @@ Input: on standard input one JSON object: `out` (a file to append to), `cases` (
 expression may bind the instance whose method it calls to the name `ssr_instance`.
 Output: one JSON list per expression: its index, an empty string, and [`value`, literal], [`items`, literal] of an
 iterator, [`raises`, module and name of the exception, file and line that raised it], [`object`], or [`other`]; and
-after an object one per public attribute, with its name and [`value`, literal], and those for its text, `__str__`, the
-list of its items, `__iter__`, and of its pairs, `__items__`. If a method returns None, the same follows for the
-instance after the call, each attribute after a dot. An
-expression whose second evaluation differs gives [`varies`]; one that takes long gives [`other`], and after several of
-these no more are evaluated.
+after an object one per public attribute, with its name and [`value`, literal], and those for its text, `__str__`,
+whether it is true, `__bool__`, the list of its items, `__iter__`, and of its pairs, `__items__`. If a method returns
+None, the same follows for the instance after the call, each attribute after a dot. An expression whose second
+evaluation differs gives [`varies`]; one that takes long gives [`other`], and after several of these no more are
+evaluated.
 """
 
 import itertools
@@ -90,6 +90,8 @@ def _attributes(value):
         text = _literal(list(_islice(value.items(), _MOST_ITEMS))) if hasattr(kind, "items") else None
         if text is not None:
             found.append(["__items__", ["value", text]])
+    if hasattr(kind, "__bool__"):
+        found.append(["__bool__", ["value", "True" if value else "False"]])
     if kind.__str__ is not object.__str__:
         text = _literal(str(value))
         if text is not None and " at 0x" not in text:
