@@ -43,13 +43,11 @@ _PASSING_SEEDS, _FAILING_SEEDS = (0, 3, 4), (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """A test that was found for a survivor."""
 
     index: int
     """The index of the survivor's result."""
-    path: str
-    """The changed file."""
     difference: Difference
     folder: str
 
@@ -72,17 +70,17 @@ class Suggester:
         self._runner, self._baseline, self._seed = runner, baseline, seed
         self._sources: Mapping[str, bytes] = {path: runner.snapshot.read(path) for path in sorted(files)}
         self._recorded: dict[Function, RecordedCalls] = {}
-        self._found: list[_Found] = []
+        self._found: list[Found] = []
 
     def suggest(self, result: CandidateResult, changed: CodebaseState) -> SuggestedTest:
         """Return the test for a survivor, or the reason that none was found; changed: the state with the change.
 
-        A test that was found for an earlier survivor of the same file is returned again if it notices this one, too.
+        A test that was found for an earlier survivor is returned again if it notices this one, too.
         """
         where = result.index, result.path, result.line, result.scope
         change = change_text(result.diff)
         try:
-            found = self._known(result, changed) or self._search(result, changed)
+            found = self._known(changed) or self._search(result, changed)
         except SandboxError:
             # The run ended before this search began, so that the sandbox works: the project's code broke it.
             found = NoSuggestion.LIMIT
@@ -91,20 +89,19 @@ class Suggester:
         first = found.index if found.index != result.index else None
         return SuggestedTest(*where, found.source((change,)), found.folder, change=change, same_as=first)
 
-    def _known(self, result: CandidateResult, changed: CodebaseState) -> _Found | None:
+    def _known(self, changed: CodebaseState) -> Found | None:
         """Return an earlier test that notices a change."""
-        known = [found for found in self._found if found.path == result.path]
-        if not known or len(changed.changes) != 1:
+        if not self._found or len(changed.changes) != 1:
             return None
-        after = evaluate(self._runner, changed, [found.difference.call for found in known], hash_seed=0)
-        for number, found in enumerate(known):
+        after = evaluate(self._runner, changed, [found.difference.call for found in self._found], hash_seed=0)
+        for number, found in enumerate(self._found):
             difference = found.difference
             new = after.get((number, difference.attribute), after.get((number, "")))
             if new is not None and is_noticed(difference.expected, new) and self._fails(found, changed):
                 return found
         return None
 
-    def _search(self, result: CandidateResult, changed: CodebaseState) -> _Found | NoSuggestion:
+    def _search(self, result: CandidateResult, changed: CodebaseState) -> Found | NoSuggestion:
         """Return a test that was not known before."""
         if not isinstance(self._runner.test_runner, PytestRunner):
             return NoSuggestion.OTHER_RUNNER
@@ -125,7 +122,7 @@ class Suggester:
         folder = posixpath.dirname((tests or self._usable())[0].partition("::")[0])
         short = (d for d in ordered if d.size <= MOST_CHARACTERS)
         for difference in itertools.islice(short, _MOST_TRIED):
-            found = _Found(result.index, result.path, difference, folder)
+            found = Found(result.index, difference, folder)
             if self._passes(found) and self._fails(found, changed):
                 self._found.append(found)
                 return found
@@ -200,15 +197,15 @@ class Suggester:
             for call in varied(recorded.calls[function], constants, most=_MOST_CALLS, seed=self._seed)
         ]
 
-    def _passes(self, found: _Found) -> bool:
+    def _passes(self, found: Found) -> bool:
         """Return whether a test passes on the original every time."""
         return self._agrees(found, self._runner.original, _PASSING_SEEDS, Outcome.PASSED)
 
-    def _fails(self, found: _Found, changed: CodebaseState) -> bool:
+    def _fails(self, found: Found, changed: CodebaseState) -> bool:
         """Return whether a test fails with a change every time."""
         return self._agrees(found, changed, _FAILING_SEEDS, Outcome.FAILED)
 
-    def _agrees(self, found: _Found, state: CodebaseState, hash_seeds: Sequence[int], outcome: Outcome) -> bool:
+    def _agrees(self, found: Found, state: CodebaseState, hash_seeds: Sequence[int], outcome: Outcome) -> bool:
         path = self._free_path(found.folder)
         with_test = state.replace({path: FileEntry(found.source(()).encode(), 0o100644)})
         watched = set(state.changes)

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_ssr.campaign.suggested_tests import suggestion_lines
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions import differences as differences_module
+from pytest_ssr.suggestions import suggest as suggest_module
 from pytest_ssr.suggestions.calls import Argument, Call, Phrase, split_instance
 from pytest_ssr.suggestions.differences import Difference, differences
 from pytest_ssr.suggestions.examples import examples_in, is_text
@@ -24,6 +26,7 @@ from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_place
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import CallReader
 from pytest_ssr.suggestions.skeleton import skeleton
+from pytest_ssr.suggestions.suggest import Found, Suggester
 
 CODE = b'''\
 import os
@@ -268,3 +271,29 @@ def test_an_instance_is_looked_at_after_a_method_that_returns_nothing() -> None:
     assert truth.endswith("    assert not List().add(1)\n")
     for text in ("..", ".a.b", "a b", 3):
         assert not is_place(str(text).removeprefix("."))
+
+
+def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = CallOutcome(OutcomeKind.VALUE, 1)
+    noticing = {2: {(1, ""): CallOutcome(OutcomeKind.VALUE, 2)}, 3: {(0, ""): one, (1, ""): one}}
+    runner: Any = SimpleNamespace(snapshot=SimpleNamespace(read=lambda path: CODE))
+    suggester: Any = Suggester(runner, SimpleNamespace(), (), seed=0)  # type: ignore[arg-type] # no run is made
+
+    def search(result: CandidateResult, changed: object) -> Found:
+        found = Found(result.index, Difference(call(result.index), one, one, "", 0), "tests")
+        suggester._found.append(found)
+        return found
+
+    monkeypatch.setattr(suggester, "_search", search)
+    monkeypatch.setattr(suggester, "_fails", lambda found, changed: True)
+    monkeypatch.setattr(
+        suggest_module, "evaluate", lambda runner, changed, calls, hash_seed: noticing.get(changed.n, {})
+    )
+    found = []
+    for n in range(4):
+        diff = f"-a{n}\n+b{n}\n"
+        survivor = CandidateResult(n, CandidateStatus.SURVIVED, "mutation", "change", "box.py", 1, "f", "", diff)
+        found.append(suggester.suggest(survivor, SimpleNamespace(changes={"box.py": b""}, n=n)))
+    assert [s.same_as for s in found] == [None, None, 1, None]
+    assert "widest(1)" in found[2].test
+    assert "# notices: a2 -> b2" in found[2].test
