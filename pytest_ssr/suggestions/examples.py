@@ -14,6 +14,7 @@ import doctest
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.suggestions.chains import extended, has_one_chain_at_most
 from pytest_ssr.suggestions.expressions import written
 from pytest_ssr.suggestions.literals import Expression
 
@@ -42,7 +43,7 @@ _EXCLUDED = (
 )
 PLAIN_BUILTINS = frozenset(dir(builtins)) - frozenset(_EXCLUDED.split())
 """Built-in names that an expression may contain: what they do depends on nothing else and changes nothing."""
-_MOST_CHARACTERS, _MOST_NAMES = 160, 12
+_MOST_CHARACTERS, _MOST_NAMES = 300, 12
 _MOST_TEXT = 200_000
 _TEXTS = (".md", ".rst", ".txt")
 _Names = dict[str, "ast.expr | str"]
@@ -146,10 +147,8 @@ class _Finder:
 
     def known(self, node: ast.expr, names: _Names) -> Expression | None:
         """Return an expression with the imports it needs; None if it is no call about the project, or unknown."""
-        if not any(isinstance(n, ast.Call | ast.Subscript | ast.BinOp) for n in ast.walk(node)):
-            return None
-        whole = _with_values(node, names)
-        if whole is None:
+        whole = _with_values(node, names) if not isinstance(node, ast.Name) else None
+        if whole is None or not any(isinstance(n, ast.Call | ast.Subscript | ast.BinOp) for n in ast.walk(whole)):
             return None
         imports = {names[name] for name in _free_names(whole) if name in names}
         statements = frozenset(i for i in imports if isinstance(i, str))
@@ -176,6 +175,8 @@ class _Finder:
                     names[name] = statement
                 else:
                     names.pop(name, None)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self.bind_method(node.value, names)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             value = _with_values(node.value, names)
             names.pop(node.targets[0].id, None)
@@ -185,6 +186,20 @@ class _Finder:
             own = (n for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
             for changed in list(own):
                 names.pop(changed.id, None)
+
+    def bind_method(self, call: ast.Call, names: _Names) -> None:
+        """Remember that a method of a variable was called."""
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            name = call.func.value.id
+            value = names.get(name)
+            arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+            known = [_with_values(argument, names) for argument in arguments]
+            if isinstance(value, ast.expr) and None not in known:
+                own = {n: v for n, v in names.items() if isinstance(v, ast.expr) and n != name}
+                after = extended(value, name, _Replacer(own).visit(copy.deepcopy(call)))
+                names.pop(name)
+                if after is not None:
+                    names[name] = after
 
 
 def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
@@ -208,6 +223,8 @@ def _with_values(node: ast.expr, names: _Names) -> ast.expr | None:
                 return None
     values = {name: value for name, value in names.items() if isinstance(value, ast.expr) and name not in inner}
     whole: ast.expr = _Replacer(values).visit(copy.deepcopy(node))
+    if not has_one_chain_at_most(whole):
+        return None
     return whole if sum(isinstance(n, ast.Name) for n in ast.walk(whole)) <= _MOST_NAMES else None
 
 

@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.suggestions.calls import AnyCall, import_of, split_instance
+from pytest_ssr.suggestions.chains import unchained
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
 from pytest_ssr.suggestions.outcomes import AFTER, PARTS, TRUTH, CallOutcome, OutcomeKind
 
@@ -37,9 +38,13 @@ def skeleton(
     lines = [*_import_lines(statements), "", "", f"def {name_of(call, expected)}():"]
     lines += notices(changes)
     if raises:
-        lines += [f"    with pytest.raises({expected.name}):", f"        {call.expression}"]
+        steps, expression = unchained(call.expression)
+        lines += [f"    {step}" for step in steps]
+        lines += [f"    with pytest.raises({expected.name}):", f"        {expression}"]
     else:
         expression = call.expression
+        steps, expression = unchained(expression)
+        lines += [f"    {step}" for step in steps]
         if attribute.startswith(AFTER):
             instance, rest = split_instance(expression)
             expression = _variable(instance, statements)

@@ -297,3 +297,39 @@ def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest
     assert [s.same_as for s in found] == [None, None, 1, None]
     assert "widest(1)" in found[2].test
     assert "# notices: a2 -> b2" in found[2].test
+
+
+def test_calls_of_one_object_become_statements() -> None:
+    tests = b"""\
+from tools.box import Box
+
+def test():
+    n = 3
+    table = Box(1)
+    table.add(n, key='a')
+    assert table.sides == [1, 3]
+    table.sort()
+    assert table.area(2) + table.area(3)
+    other = fixture()
+    other.add(table)
+"""
+    found = [e.source for e in examples_in(SOURCES, {"t.py": tests}, {})]
+    chain = '((table := Box(1)), table.add(3, key="a"), table)[-1]'
+    longer = '((table := Box(1)), table.add(3, key="a"), table.sort(), table)[-1].area(2)'
+    assert found[-6:] == [
+        "Box(1)",
+        'Box(1).add(3, key="a")',
+        f"{chain}.sides",
+        f"{chain}.sort()",
+        longer,
+        longer[:-2] + "3)",
+    ]
+    one, two = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.VALUE, 2)
+    example = Phrase(AREA, Expression(longer, frozenset(("from tools.box import Box",))))
+    written = skeleton(example, one, two, [])
+    assert written.endswith(
+        '    table = Box(1)\n    table.add(3, key="a")\n    table.sort()\n    assert table.area(2) == 1\n'
+    )
+    assert "Box(9)" in "".join(e.source for e, _ in near_expressions(example.content, [9]))
+    error = CallOutcome(OutcomeKind.RAISES, None, "builtins", "KeyError")
+    assert skeleton(example, error, two, []).endswith("    with pytest.raises(KeyError):\n        table.area(2)\n")
