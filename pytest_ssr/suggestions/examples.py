@@ -71,7 +71,7 @@ def examples_in(
         if test_tree is not None:
             found += finder.in_body(test_tree.body, {})
     for path, tree in trees.items():
-        found += finder.in_body(tree.body, finder.module_names(path, tree))
+        found += finder.in_body(tree.body, finder.module_names(path, tree), tree.body)
     return list(dict.fromkeys(found))
 
 
@@ -114,11 +114,12 @@ class _Finder:
             if tree is not None:
                 yield from self.in_body(tree.body, names)
 
-    def in_body(self, body: Sequence[ast.stmt], names: _Names) -> Iterator[Expression]:
-        """Yield what stands in statements; names: known before, and extended."""
+    def in_body(self, body: Sequence[ast.stmt], names: _Names, own: Sequence[ast.stmt] = ()) -> Iterator[Expression]:
+        """Yield what stands in statements; names: known before, and extended. own: definitions that tests can import."""
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                names.pop(node.name, None)
+                if node not in own:
+                    names.pop(node.name, None)
                 local = dict(names)
                 for argument in _parameters(node):
                     local.pop(argument, None)

@@ -58,6 +58,9 @@ def widest(boxes, key=len):
     >>> widest(['ab', 'c'], key=lambda text: len(text))
     """
     return max(boxes, key=key)
+
+
+BOX = Box(a=7)
 '''
 TESTS = b"""\
 import tools.box
@@ -91,6 +94,7 @@ def test_examples_of_docstrings_texts_and_tests_are_found() -> None:
         "Box(3, b=4)": {box},
         "Box(3, b=4).area(2)": {box},
         'widest("ab")': {widest},
+        "Box(a=7)": {box},
     }
     assert is_text("docs/Guide.RST")
     assert not is_text("logo.png")
@@ -316,7 +320,7 @@ def test():
     found = [e.source for e in examples_in(SOURCES, {"t.py": tests}, {})]
     chain = '((table := Box(1)), table.add(3, key="a"), table)[-1]'
     longer = '((table := Box(1)), table.add(3, key="a"), table.sort(), table)[-1].area(2)'
-    assert found[-6:] == [
+    assert found[-7:-1] == [
         "Box(1)",
         'Box(1).add(3, key="a")',
         f"{chain}.sides",
