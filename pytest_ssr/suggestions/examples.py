@@ -93,14 +93,14 @@ class _Finder:
         self.modules = modules
 
     def module_names(self, path: str, tree: ast.Module) -> _Names:
-        """Return what the names of a module stand for: its imports, and its own functions and classes."""
+        """Return what the names of a module stand for: its imports, its own functions and classes, and other names."""
         names: _Names = {}
         module = module_name(path)
         for node in tree.body:
             self.bind(node, names)
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and module:
                 names[node.name] = f"from {module} import {node.name}"
-        return {name: value for name, value in names.items() if isinstance(value, str)}
+        return {name: value for name, value in names.items() if isinstance(value, str | ast.Name)}
 
     def in_doctest(self, text: str, names: _Names) -> Iterator[Expression]:
         """Yield what stands in the doctests of a text."""
@@ -115,7 +115,10 @@ class _Finder:
                 yield from self.in_body(tree.body, names)
 
     def in_body(self, body: Sequence[ast.stmt], names: _Names, own: Sequence[ast.stmt] = ()) -> Iterator[Expression]:
-        """Yield what stands in statements; names: known before, and extended. own: definitions that tests can import."""
+        """Yield what stands in statements.
+
+        names: known before, and extended. own: definitions that tests can import.
+        """
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 if node not in own:

@@ -55,12 +55,13 @@ def _scaled(area, unit):
 def widest(boxes, key=len):
     """
     >>> widest([Box(os.getpid())])
-    >>> widest(['ab', 'c'], key=lambda text: len(text))
+    >>> broadest(['ab', 'c'], key=lambda text: len(text))
     """
     return max(boxes, key=key)
 
 
 BOX = Box(a=7)
+broadest = widest
 '''
 TESTS = b"""\
 import tools.box
