@@ -16,7 +16,7 @@ from pytest_ssr.suggestions.expressions import literals_in
 from pytest_ssr.suggestions.functions import Function, FunctionKind
 from pytest_ssr.suggestions.literals import Expression, Literal, imports_of, source_of
 
-_OPERATORS = {
+OPERATORS = {
     "__len__": "len({0})",
     "__str__": "str({0})",
     "__repr__": "repr({0})",
@@ -102,9 +102,9 @@ class Call:
             return instance
         if function.kind is FunctionKind.PROPERTY:
             return f"{instance}.{function.name}"
-        if function.name in _OPERATORS:
+        if function.name in OPERATORS:
             values = [source_of(argument.value) for argument in self.given]
-            return _OPERATORS[function.name].format(instance, *values, "", "", arguments=arguments)
+            return OPERATORS[function.name].format(instance, *values, "", "", arguments=arguments)
         return f"{instance}.{function.name}({arguments})"
 
 

@@ -27,6 +27,7 @@ from pytest_ssr.suggestions.calls import AnyCall
 from pytest_ssr.suggestions.differences import Difference, differences
 from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.functions import Function, constants_in, function_at
+from pytest_ssr.suggestions.invented_calls import invented_calls
 from pytest_ssr.suggestions.literals import Expression
 from pytest_ssr.suggestions.outcomes import evaluate, is_noticed
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
@@ -112,7 +113,7 @@ class Suggester:
         tests = self._tests_of(function)
         recorded = self._recorded_calls(function, tests)
         constants = self._constants(function, entry.data, result)
-        calls = [*self._calls(recorded, constants), *self._phrases(function, constants)]
+        calls = [*self._calls(recorded, constants), *self._phrases(function, recorded, constants)]
         if not calls:
             empty = NoSuggestion.NO_LITERAL_INPUTS if recorded.is_whole else NoSuggestion.LIMIT
             return empty if tests else NoSuggestion.NOT_REACHED
@@ -168,9 +169,14 @@ class Suggester:
         both = [*constants_in(new, lines, function)[:4], *old]
         return list({(type(value), value): value for value in both}.values())
 
-    def _phrases(self, function: Function, constants: Sequence[object]) -> Iterator[tuple[int, AnyCall]]:
+    def _phrases(
+        self, function: Function, recorded: RecordedCalls, constants: Sequence[object]
+    ) -> Iterator[tuple[int, AnyCall]]:
         """Yield the examples that may call a function, and variations of them, with the nearness."""
         chosen = phrases_for(function, self._examples, self._callers)
+        if not recorded.calls.get(function) and all(steps for steps, _ in chosen):
+            invented = [(0, phrase) for phrase in invented_calls(function, self._examples, self._sources)]
+            chosen = [*invented, *chosen]
         for steps, group in itertools.groupby(chosen, key=lambda item: item[0]):
             phrases = [phrase for _, phrase in group]
             most = _MOST_VARIED * len(phrases) // len(chosen)

@@ -20,6 +20,7 @@ from pytest_ssr.suggestions.differences import Difference, differences
 from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.expressions import literals_in, near_expressions
 from pytest_ssr.suggestions.functions import functions_of
+from pytest_ssr.suggestions.invented_calls import invented_calls
 from pytest_ssr.suggestions.literals import Expression, parse_literal, source_of
 from pytest_ssr.suggestions.oddness import oddness_of
 from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_place
@@ -338,3 +339,61 @@ def test():
     assert "Box(9)" in "".join(e.source for e, _ in near_expressions(example.content, [9]))
     error = CallOutcome(OutcomeKind.RAISES, None, "builtins", "KeyError")
     assert skeleton(example, error, two, []).endswith("    with pytest.raises(KeyError):\n        table.area(2)\n")
+
+
+def test_a_function_that_nothing_calls_is_called_on_instances_of_examples() -> None:
+    code = b"""\
+class Box:
+    def __init__(self, a):
+        self.a = a
+
+    def count(self, item, *, by=1):
+        return item
+
+    def __contains__(self, item):
+        return item
+
+    @property
+    def size(self):
+        return 1
+
+    def __reduce__(self):
+        return ()
+
+
+class Empty:
+    def sized(self, a, b):
+        return 1
+
+
+def plain(a, b=2, *, c):
+    return a
+
+
+def many(a, b, c):
+    return a
+
+
+def _hidden(a):
+    return a
+"""
+    sources = {"src/box.py": code}
+    imports = frozenset(("from box import Box",))
+    examples = [Expression("Box(5)", imports), Expression('Box("é").count', imports), Expression("other(7)")]
+    init, count, contains, size, reduced, sized, plain, many, hidden = functions_of("src/box.py", code)
+    found = {
+        f.name: [p.expression for p in invented_calls(f, examples, sources)] for f in functions_of("src/box.py", code)
+    }
+    assert plain.required == ("a", "c=")
+    assert found["count"][:3] == ["Box(5).count(1)", "Box(5).count(2)", "Box(5).count(5)"]
+    assert 'Box(5).count("é")' in found["count"]
+    assert "1 in Box(5)" in found["__contains__"]
+    assert found["size"] == ["Box(5).size"]
+    assert "Box(1)" in found["__init__"]
+    assert "Empty().sized(1, 5)" in found["sized"]
+    assert "plain(1, c=5)" in found["plain"]
+    assert [found[f.name] for f in (reduced, many, hidden)] == [[], [], []]
+    assert init.required == ("a",)
+    assert count.required == contains.required == ("item",)
+    assert size.required == ()
+    assert sized.required == ("a", "b")

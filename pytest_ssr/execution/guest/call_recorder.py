@@ -122,7 +122,8 @@ class Recorder:
         made, given = self.made.get(id(instance), (None, None))
         if made is kind:
             return self.literals(given)
-        return [] if kind.__init__ is object.__init__ and kind.__new__ is object.__new__ else None
+        # It may have been made before the tests, such as by the module that has it.
+        return [] if kind.__new__ is object.__new__ and _needs_nothing(kind.__init__) else None
 
     def literals(self, given, depth=0):
         """Return arguments as [name, kind, literal]; None if one of them has no literal."""
@@ -168,6 +169,15 @@ def _arguments(frame, code):
             kinds.append(kind)
     # A variable that an inner function uses may not be bound yet in old interpreters.
     return [(n, k, local[n]) for n, k in zip(names, kinds) if n in local]
+
+
+def _needs_nothing(init):
+    """Return whether an `__init__` can be called without arguments."""
+    if not isinstance(init, types.FunctionType):
+        return init is object.__init__
+    code = init.__code__
+    needed = code.co_argcount - 1 - len(init.__defaults__ or ())
+    return needed <= 0 and code.co_kwonlyargcount == len(init.__kwdefaults__ or ())
 
 
 def _named(value):
