@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,4 +89,5 @@ def differences(
 
 def _is_odd(call: AnyCall) -> bool:
     """Return whether nobody would call a function so; of a private one, only calls in tests are known to happen."""
-    return call.oddness > _MOST_ODDNESS or (call.is_private and call.steps > 0)
+    calls_special = re.search(r"\.__\w+__\(", call.expression) is not None
+    return call.oddness > _MOST_ODDNESS or calls_special or (call.is_private and call.steps > 0)

@@ -24,7 +24,9 @@ def oddness_of(value: Literal, original: Literal) -> int:
     if isinstance(value, float):
         return int(abs(value) > _PLAIN_NUMBER)
     if type(value) is int and isinstance(original, int):
-        return int(abs(value) > max(_PLAIN_NUMBER, 10 * abs(original)))
+        # A year of one digit is as odd as a large number.
+        is_large = abs(value) > max(_PLAIN_NUMBER, 10 * abs(original))
+        return int(is_large or (abs(original) >= _PLAIN_NUMBER and 0 < 10 * abs(value) < abs(original)))
     if isinstance(value, list | tuple | set | dict):
         return _oddness_of_items(value)
     return 0

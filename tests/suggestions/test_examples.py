@@ -152,6 +152,7 @@ def test_literals_of_examples_are_varied() -> None:
         ("2012-10-27", "100-10-26", "2012-10-26"),
         ("é", "naïve", "à"),
         (101, 100_000, 7),
+        (1987, 1, 2007),
         ([1, 2], [1, ""], [1]),
     ],
 )
@@ -221,6 +222,8 @@ def test_only_recorded_calls_of_private_functions_are_suggested(monkeypatch: pyt
     found = search(runner, [(0, c) for c in calls], changed, {})
     assert [d.call for d in found] == [calls[2], calls[0]]
     assert search(runner, [(0, calls[1])], changed, {}) is NoSuggestion.ODD_INPUTS
+    special = Phrase(AREA, Expression("Box(1).__hash__()"))
+    assert search(runner, [(0, special)], changed, {}) is NoSuggestion.ODD_INPUTS
 
 
 def test_an_example_becomes_a_test() -> None:
