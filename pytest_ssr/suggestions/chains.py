@@ -8,11 +8,13 @@ from __future__ import annotations
 import ast
 import copy
 
+_MOST_CALLS = 8
+
 
 def extended(value: ast.expr, name: str, call: ast.expr) -> ast.expr | None:
     """Return the value of a variable after a call of its method; None if it is no object that a call has made."""
     parts = _parts(value)
-    if parts is None and not isinstance(value, ast.Call):
+    if (parts is None and not isinstance(value, ast.Call)) or len(parts or ()) > _MOST_CALLS:
         return None
     first: ast.expr = ast.NamedExpr(ast.Name(name, ast.Store()), value)
     done = [copy.deepcopy(part) for part in parts[:-1]] if parts is not None else [first]

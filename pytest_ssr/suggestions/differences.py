@@ -45,7 +45,9 @@ class Difference:
         raises = self.expected.kind is OutcomeKind.RAISES
         text, call = self.call.expression, self.call
         shown = bool(self.attribute), self.attribute == "__str__", len(text), text, self.attribute
-        return call.is_private, raises, call.oddness, self.nearness, call.steps, *shown
+        # Of `None` and of empty containers, a test shows little.
+        is_empty = not raises and not self.expected.value and not isinstance(self.expected.value, bool | int | float)
+        return call.is_private, raises, is_empty, call.oddness, self.nearness, call.steps, *shown
 
     @property
     def size(self) -> int:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import copy
 import doctest
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_ssr.source.parsing import parse_module
@@ -43,7 +45,7 @@ _EXCLUDED = (
 )
 PLAIN_BUILTINS = frozenset(dir(builtins)) - frozenset(_EXCLUDED.split())
 """Built-in names that an expression may contain: what they do depends on nothing else and changes nothing."""
-_MOST_CHARACTERS, _MOST_NAMES = 300, 12
+_MOST_CHARACTERS, _MOST_NAMES, _MOST_NODES = 300, 12, 200
 _MOST_TEXT = 200_000
 _TEXTS = (".md", ".rst", ".txt")
 _Names = dict[str, "ast.expr | str"]
@@ -63,16 +65,24 @@ def examples_in(
     for path, tree in trees.items():
         names = finder.module_names(path, tree)
         for text in _docstrings(tree):
-            found += finder.in_doctest(text, names)
+            found += _complete(finder.in_doctest(text, names))
     for data in texts.values():
-        found += finder.in_doctest(data[:_MOST_TEXT].decode("utf-8", "replace"), {})
+        found += _complete(finder.in_doctest(data[:_MOST_TEXT].decode("utf-8", "replace"), {}))
     for data in tests.values():
         test_tree = parse_module(data)
         if test_tree is not None:
-            found += finder.in_body(test_tree.body, {})
+            found += _complete(finder.in_body(test_tree.body, {}))
     for path, tree in trees.items():
-        found += finder.in_body(tree.body, finder.module_names(path, tree), tree.body)
+        found += _complete(finder.in_body(tree.body, finder.module_names(path, tree), tree.body))
     return list(dict.fromkeys(found))
+
+
+def _complete(found: Iterator[Expression]) -> list[Expression]:
+    """Return what an iterator yields, up to an expression that is nested too deeply to be read."""
+    expressions: list[Expression] = []
+    with contextlib.suppress(RecursionError):
+        expressions.extend(found)
+    return expressions
 
 
 def is_text(path: str) -> bool:
@@ -218,6 +228,8 @@ def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | Non
 
 def _with_values(node: ast.expr, names: _Names) -> ast.expr | None:
     """Return an expression with the values of its variables; None if it has an unknown name, or cannot be repeated."""
+    if not _is_small(node):
+        return None
     inner = _bound_inside(node)
     for part in ast.walk(node):
         if isinstance(part, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.JoinedStr):
@@ -227,9 +239,14 @@ def _with_values(node: ast.expr, names: _Names) -> ast.expr | None:
                 return None
     values = {name: value for name, value in names.items() if isinstance(value, ast.expr) and name not in inner}
     whole: ast.expr = _Replacer(values).visit(copy.deepcopy(node))
-    if not has_one_chain_at_most(whole):
+    if not _is_small(whole) or not has_one_chain_at_most(whole):
         return None
     return whole if sum(isinstance(n, ast.Name) for n in ast.walk(whole)) <= _MOST_NAMES else None
+
+
+def _is_small(node: ast.expr) -> bool:
+    """Return whether an expression can be copied and written; values of variables could double with each line."""
+    return sum(1 for _ in itertools.islice(ast.walk(node), _MOST_NODES + 1)) <= _MOST_NODES
 
 
 class _Replacer(ast.NodeTransformer):

@@ -22,7 +22,7 @@ def oddness_of(value: Literal, original: Literal) -> int:
     if isinstance(value, bytes):
         return int(not value) + int(len(value) > _PLAIN_LENGTH)
     if isinstance(value, float):
-        return int(abs(value) > _PLAIN_NUMBER)
+        return int(abs(value) > _PLAIN_NUMBER) + int(len(repr(value)) > len(repr(original)) + 2)
     if type(value) is int and isinstance(original, int):
         # A year of one digit is as odd as a large number.
         is_large = abs(value) > max(_PLAIN_NUMBER, 10 * abs(original))
@@ -44,6 +44,7 @@ def _oddness_of_text(value: str, original: str) -> int:
     odd += int(digits != others and len(digits) == len(others) > 1)
     # A lone mark in the place of a word; another mark in the place of a mark is plain.
     odd += int(bool(value) and not re.search(r"\w", value) and bool(re.search(r"\w", original)))
+    odd += int(len(value) > 2 and value == original[::-1])
     # Something was put in or added; a single character may be a sign or a digit.
     return odd + int(bool(original) and len(value) > len(original) + 1)
 

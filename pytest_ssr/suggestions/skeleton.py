@@ -126,7 +126,8 @@ def _truth(expression: str, *, is_true: bool) -> str:
 
 
 def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> list[str]:
-    if isinstance(expected.value, bool) and (changed.kind is OutcomeKind.RAISES or isinstance(changed.value, bool)):
+    is_other = changed.kind is OutcomeKind.VALUE and bool(changed.value) is not expected.value
+    if isinstance(expected.value, bool) and (changed.kind is OutcomeKind.RAISES or is_other):
         return [_truth(expression, is_true=expected.value)]
     operator = "is" if isinstance(expected.value, bool | None) else "=="
     if expected.kind is OutcomeKind.ITEMS:

@@ -174,7 +174,7 @@ class Suggester:
     ) -> Iterator[tuple[int, AnyCall]]:
         """Yield the examples that may call a function, and variations of them, with the nearness."""
         chosen = phrases_for(function, self._examples, self._callers)
-        if not recorded.calls.get(function) and all(steps for steps, _ in chosen):
+        if not recorded.calls.get(function):
             invented = [(0, phrase) for phrase in invented_calls(function, self._examples, self._sources)]
             chosen = [*invented, *chosen]
         for steps, group in itertools.groupby(chosen, key=lambda item: item[0]):

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from pytest_ssr.campaign.suggested_tests import suggestion_lines
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
-from pytest_ssr.suggestions import differences as differences_module
-from pytest_ssr.suggestions import suggest as suggest_module
-from pytest_ssr.suggestions.calls import Argument, Call, Phrase, split_instance
-from pytest_ssr.suggestions.differences import Difference, differences
+from pytest_ssr.suggestions.calls import Phrase, split_instance
 from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.expressions import literals_in, near_expressions
 from pytest_ssr.suggestions.functions import functions_of
 from pytest_ssr.suggestions.invented_calls import invented_calls
 from pytest_ssr.suggestions.literals import Expression, parse_literal, source_of
-from pytest_ssr.suggestions.oddness import oddness_of
 from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_place
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import CallReader
 from pytest_ssr.suggestions.skeleton import skeleton
-from pytest_ssr.suggestions.suggest import Found, Suggester
 
 CODE = b'''\
 import os
@@ -138,30 +126,6 @@ def test_literals_of_examples_are_varied() -> None:
     assert max(p.steps for p in varied) == 2
 
 
-@pytest.mark.parametrize(
-    ("plain", "odd", "original"),
-    [
-        ("d", "", "navy"),
-        ("navy1", "navyblue", "navy"),
-        ("navy", " navy", "navy"),
-        ("2:3", "2::3x", "1:2"),
-        (".", "%s{2,}", "-"),
-        ("2012-10", "10-26", "2012-10-26"),
-        ("1-2", "1--2", "1.2"),
-        ("b", "'", "a"),
-        ("2012-10-27", "100-10-26", "2012-10-26"),
-        ("é", "naïve", "à"),
-        (101, 100_000, 7),
-        (1987, 1, 2007),
-        ([1, 2], [1, ""], [1]),
-    ],
-)
-def test_a_plain_value_comes_before_an_odd_one(plain: object, odd: object, original: object) -> None:
-    assert oddness_of(plain, original) <= 0
-    if not (isinstance(original, str) and not original.isascii()):
-        assert oddness_of(odd, original) > 0
-
-
 def test_objects_and_functions_of_the_project_are_written() -> None:
     reader = CallReader({"src/tools/box.py": CODE, "tools/__init__.py": b"from tools._box import Lid\n"})
     made = "[made('tools.box', 'Box', [('a', '', 1), ('b', '', named('tools.box', 'widest'))])]"
@@ -189,43 +153,6 @@ def test_objects_and_functions_of_the_project_are_written() -> None:
     assert reader.public_module("tools._box", "Other") == "tools._box"
 
 
-def call(a: object, *, steps: int = 0, oddness: int = 0, private: bool = False) -> Call:
-    """Return a call of a function."""
-    function = SCALED if private else WIDEST
-    return Call(function, "tools.box", "", (), (Argument("a", "", a),), {}, steps, oddness)
-
-
-def test_the_plainest_public_call_with_a_value_is_the_best() -> None:
-    value, raises = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.RAISES, None, "builtins", "ValueError")
-    ordered = [
-        Difference(call(30000, steps=2), value, value, "", 1),
-        Difference(call("odd", steps=1, oddness=1), value, value, "", 0),
-        Difference(call(1), raises, value, "", 0),
-        Difference(call(1, private=True), value, value, "", 0),
-    ]
-    assert sorted([*ordered[2:], *ordered[:2]], key=lambda d: d.order) == ordered
-    assert phrase("widest(tools._box.x)").is_private
-    assert not phrase("widest(x.__len__)").is_private
-
-
-def test_only_recorded_calls_of_private_functions_are_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, changed = object(), object()
-
-    def evaluated(runner: object, state: object, calls: Sequence[Call], **options: object) -> object:
-        value = CallOutcome(OutcomeKind.VALUE, int(state is original))
-        return {(index, ""): value for index in range(len(calls))}
-
-    monkeypatch.setattr(differences_module, "evaluate", evaluated)
-    search: Callable[..., Any] = differences
-    runner: Any = SimpleNamespace(original=original)
-    calls = [call(n, steps=n % 2, private=n < 2) for n in range(3)]
-    found = search(runner, [(0, c) for c in calls], changed, {})
-    assert [d.call for d in found] == [calls[2], calls[0]]
-    assert search(runner, [(0, calls[1])], changed, {}) is NoSuggestion.ODD_INPUTS
-    special = Phrase(AREA, Expression("Box(1).__hash__()"))
-    assert search(runner, [(0, special)], changed, {}) is NoSuggestion.ODD_INPUTS
-
-
 def test_an_example_becomes_a_test() -> None:
     one, two = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.VALUE, 2)
     imports = frozenset(("from tools.box import widest", "from tools.box import Box", "import tools", "import math"))
@@ -236,27 +163,6 @@ def test_an_example_becomes_a_test() -> None:
     )
     total = Phrase(AREA, Expression("Box(1) + Box(2)", frozenset(("from tools.box import Box",))))
     assert "    assert (Box(1) + Box(2)).a == 1\n" in skeleton(total, one, two, [], attribute="a")
-
-
-def test_a_test_that_notices_several_survivors_is_shown_once() -> None:
-    def suggested(index: int, change: str, same_as: int | None = None) -> SuggestedTest:
-        source = f"def test():\n    # notices: {change}\n    assert f()\n"
-        return SuggestedTest(index, "a.py", index, "f", source, change=change, same_as=same_as)
-
-    found = [suggested(3, "a -> b"), suggested(5, "c -> d"), suggested(8, "e -> f", 3)]
-    lines = [
-        line for _, line in suggestion_lines([*found, SuggestedTest(9, "a.py", 9, "g", reason=NoSuggestion.LIMIT)])
-    ]
-    assert lines[0] == "suggested tests: 2 notice 3 of 4 survivors; none for: limit 1"
-    assert lines[2:8] == [
-        "  a.py:3 f",
-        "  a.py:8 f",
-        "    def test():",
-        "        # notices: a -> b",
-        "        # notices: e -> f",
-        "        assert f()",
-    ]
-    assert SuggestedTest.from_json(found[2].to_json()) == found[2]
 
 
 def test_an_instance_is_looked_at_after_a_method_that_returns_nothing() -> None:
@@ -280,32 +186,6 @@ def test_an_instance_is_looked_at_after_a_method_that_returns_nothing() -> None:
     assert truth.endswith("    assert not List().add(1)\n")
     for text in ("..", ".a.b", "a b", 3):
         assert not is_place(str(text).removeprefix("."))
-
-
-def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = CallOutcome(OutcomeKind.VALUE, 1)
-    noticing = {2: {(1, ""): CallOutcome(OutcomeKind.VALUE, 2)}, 3: {(0, ""): one, (1, ""): one}}
-    runner: Any = SimpleNamespace(snapshot=SimpleNamespace(read=lambda path: CODE))
-    suggester: Any = Suggester(runner, SimpleNamespace(), (), seed=0)  # type: ignore[arg-type] # no run is made
-
-    def search(result: CandidateResult, changed: object) -> Found:
-        found = Found(result.index, Difference(call(result.index), one, one, "", 0), "tests")
-        suggester._found.append(found)
-        return found
-
-    monkeypatch.setattr(suggester, "_search", search)
-    monkeypatch.setattr(suggester, "_fails", lambda found, changed: True)
-    monkeypatch.setattr(
-        suggest_module, "evaluate", lambda runner, changed, calls, hash_seed: noticing.get(changed.n, {})
-    )
-    found = []
-    for n in range(4):
-        diff = f"-a{n}\n+b{n}\n"
-        survivor = CandidateResult(n, CandidateStatus.SURVIVED, "mutation", "change", "box.py", 1, "f", "", diff)
-        found.append(suggester.suggest(survivor, SimpleNamespace(changes={"box.py": b""}, n=n)))
-    assert [s.same_as for s in found] == [None, None, 1, None]
-    assert "widest(1)" in found[2].test
-    assert "# notices: a2 -> b2" in found[2].test
 
 
 def test_calls_of_one_object_become_statements() -> None:
@@ -400,3 +280,12 @@ def _hidden(a):
     assert count.required == contains.required == ("item",)
     assert size.required == ()
     assert sized.required == ("a", "b")
+
+
+def test_expressions_that_grow_or_are_nested_deeply_are_left_out() -> None:
+    growing = b"from tools.box import widest\nx = (1, 2)\n" + b"x = (x, x)\n" * 64 + b"widest(x)\nwidest('a')\n"
+    deep = b"from tools.box import widest\nwidest('b')\ny = widest(" + b"+".join([b"'a'"] * 900) + b")\n"
+    chained = b"from tools.box import Box\nbox = Box(1)\n" + b"box.add(1)\n" * 200 + b"box.area(1)\n"
+    found = [e.source for e in examples_in(SOURCES, {"a.py": growing, "b.py": deep, "c.py": chained}, {})]
+    assert {'widest("a")', 'widest("b")', "Box(1)"} <= set(found)
+    assert max(map(len, found)) <= 300

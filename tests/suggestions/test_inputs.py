@@ -264,6 +264,7 @@ def test_a_test_demands_what_the_original_does() -> None:
     endings = {
         "    assert 0 in Box()\n": (contains, true, false),
         "    assert not (0 in Box())\n": (contains, false, true),
+        "    assert scale(2)\n": (scale(2), true, CallOutcome(OutcomeKind.VALUE, None)),
         # A plain assertion would also pass for 1.
         "    assert scale(1) is True\n": (scale(1), true, changed),
         "    assert scale(1) is None\n": (scale(1), CallOutcome(OutcomeKind.VALUE, None), changed),
