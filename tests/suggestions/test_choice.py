@@ -140,3 +140,12 @@ def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest
     assert [s.same_as for s in found] == [None, None, 1, None]
     assert "widest(1)" in found[2].test
     assert "# notices: a2 -> b2" in found[2].test
+
+
+def test_an_instance_after_a_call_that_raises_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    value, raises = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.RAISES, None, "builtins", "KeyError")
+    outcomes = {"original": {(0, ".a"): value}, "changed": {(0, ""): raises}}
+    monkeypatch.setattr(differences_module, "evaluate", lambda runner, state, *rest, **options: outcomes[state])
+    search: Callable[..., Any] = differences
+    found = search(SimpleNamespace(original="original"), [(0, about("Box().add(1)"))], "changed", {})
+    assert found is NoSuggestion.NO_DIFFERENCE

@@ -76,8 +76,12 @@ def basket(limit):
     return Basket(limit)
 
 
-def unused(a):
+def unused(a, b, c):
     return a + 1
+
+
+def spare(a):
+    return a * 3
 
 
 def shown(a):
@@ -170,9 +174,11 @@ def test_a_suggested_test_fails_with_the_change_and_passes_without(tmp_path: Pat
             "assert price(1, rate=2) == 2": ("return amount * rate\n", "return amount\n"),
             "assert Basket(2).fits(1, 2)": ("<= self.limit", "< self.limit"),
             "assert basket(2).limit == 2": ("return Basket(limit)", "return Basket(limit + 1)"),
-            "assert Basket(2).limit == 2": ("self.limit = limit", "self.limit = limit + 1"),
+            "assert Basket(1).limit == 1": ("self.limit = limit", "self.limit = limit + 1"),
             "assert due(datetime.date(2024, 12, 31)) == datetime.date(2025, 1, 14)": ("else 14", "else 13"),
-            "assert list(Basket(0).sizes(2)) == []": ("range(first, self.limit)", "range(first, 3)"),
+            "assert list(Basket(4).sizes(2)) == [2, 3]": ("range(first, self.limit)", "range(first, 3)"),
+            # Nothing calls it.
+            "assert spare(1) == 3": ("a * 3", "a * 4"),
             # An object of the project, a method that returns nothing, and an example in a docstring.
             "assert room(Basket(4), len) == 2": ("basket.limit - count", "basket.limit + count"),
             "assert basket.limit == 3": ("self.limit += by", "self.limit -= by"),
@@ -261,7 +267,7 @@ def test_hostile_functions_neither_break_the_search_nor_fake_a_test(tmp_path: Pa
         assert suggested(campaign, "a + 4", "a - 4").test.endswith("assert sleeps(1) == 5\n")
         assert suggested(campaign, "a + 5", "a - 5").test.endswith("assert leaves(1) == 6\n")
         assert suggested(campaign, "a + 8", "a + 9").reason is NoSuggestion.NOT_VERIFIED
-        assert suggested(campaign, "a + 3", "a - 3").reason is NoSuggestion.NOT_REACHED
+        assert suggested(campaign, "a + 3", "a - 3").reason is NoSuggestion.NO_DIFFERENCE
 
 
 @pytest.mark.long
