@@ -64,7 +64,7 @@ class Basket:
         self.limit += by
 
 
-def of_object(item):
+def of_object(item, like, at):
     return item is not None
 
 
@@ -114,7 +114,7 @@ def test_price():
 def test_basket():
     assert shop.Basket(4).fits(1, 2)
     assert list(shop.Basket(3).sizes(2))
-    assert shop.of_object(object())
+    assert shop.of_object(object(), object(), object())
     assert shop.label("a")
     assert shop.basket(2)
     assert shop.room(shop.Basket(4))
