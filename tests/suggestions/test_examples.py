@@ -289,3 +289,4 @@ def test_expressions_that_grow_or_are_nested_deeply_are_left_out() -> None:
     found = [e.source for e in examples_in(SOURCES, {"a.py": growing, "b.py": deep, "c.py": chained}, {})]
     assert {'widest("a")', 'widest("b")', "Box(1)"} <= set(found)
     assert max(map(len, found)) <= 300
+    assert max(e.count("box.add") for e in found) < 10
