@@ -85,7 +85,8 @@ def suggestion_lines(suggestions: Sequence[SuggestedTest]) -> Iterator[tuple[str
     if not suggestions:
         return
     groups = _by_test(noticed)
-    notice = f" notice {len(noticed)}" if len(groups) < len(noticed) else ""
+    verb = "notice" if len(groups) > 1 else "notices"
+    notice = f" {verb} {len(noticed)}" if len(groups) < len(noticed) else ""
     survivors = f"{len(suggestions)} survivor{'s' if len(suggestions) > 1 else ''}"
     counted = f"{len(groups)}{notice} of {survivors}" if notice else f"{len(groups)} for {survivors}"
     yield "heading", f"suggested tests: {counted}" + (f"; none for: {others}" if others else "")
