@@ -14,6 +14,7 @@ from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
+from pytest_ssr.suggestions.skeleton import notices
 from pytest_ssr.suggestions.suggest import Suggester
 
 
@@ -78,18 +79,38 @@ def _suggested(campaign: Campaign, suggester: Suggester, result: CandidateResult
 
 def suggestion_lines(suggestions: Sequence[SuggestedTest]) -> Iterator[tuple[str, str]]:
     """Yield (kind, line) for the summary; the kinds are those of `summary_lines`."""
-    tests = [s for s in suggestions if s.test]
+    noticed = [s for s in suggestions if s.test]
     counts = Counter(str(s.reason) for s in suggestions if s.reason is not None)
     others = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
     if not suggestions:
         return
+    groups = _by_test(noticed)
+    verb = "notice" if len(groups) > 1 else "notices"
+    notice = f" {verb} {len(noticed)}" if len(groups) < len(noticed) else ""
     survivors = f"{len(suggestions)} survivor{'s' if len(suggestions) > 1 else ''}"
-    yield "heading", f"suggested tests: {len(tests)} for {survivors}" + (f"; none for: {others}" if others else "")
-    if tests:
+    counted = f"{len(groups)}{notice} of {survivors}" if notice else f"{len(groups)} for {survivors}"
+    yield "heading", f"suggested tests: {counted}" + (f"; none for: {others}" if others else "")
+    if noticed:
         yield (
             "plain",
             "  Each passes today and fails with the change. It demands what the code does; judge if that is right.",
         )
-    for suggested in tests:
-        yield "missed", f"  {escaped_line(suggested.path)}:{suggested.line} {escaped_line(suggested.scope)}"
-        yield from (("diff", f"    {line}".rstrip()) for line in escaped(suggested.test).splitlines())
+    for group in groups:
+        for suggested in group:
+            yield "missed", f"  {escaped_line(suggested.path)}:{suggested.line} {escaped_line(suggested.scope)}"
+        yield from (("diff", f"    {line}".rstrip()) for line in escaped(_with_all_changes(group)).splitlines())
+
+
+def _by_test(suggestions: Sequence[SuggestedTest]) -> list[list[SuggestedTest]]:
+    """Return the survivors with the same test together."""
+    groups: dict[int, list[SuggestedTest]] = {}
+    for suggested in suggestions:
+        first = suggested.index if suggested.same_as is None else suggested.same_as
+        groups.setdefault(first, []).append(suggested)
+    return list(groups.values())
+
+
+def _with_all_changes(group: Sequence[SuggestedTest]) -> str:
+    """Return the test of survivors with comments on all of their changes."""
+    (own,) = notices([group[0].change])
+    return group[0].test.replace(own, "\n".join(notices([s.change for s in group])), 1)

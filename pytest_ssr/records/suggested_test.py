@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_ssr.records.decoding import decode_or_none
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 
 
 class NoSuggestion(StrEnum):
@@ -18,11 +18,13 @@ class NoSuggestion(StrEnum):
     NO_FUNCTION = "no-function"
     """The change is not inside a function, or not in one function only."""
     NOT_REACHED = "not-reached"
-    """No test calls the function."""
+    """No test and no example calls the function."""
     NO_LITERAL_INPUTS = "no-literal-inputs"
-    """No call in the tests has arguments that can be written as literals."""
+    """No call in the tests has arguments that can be written, and no example calls the function."""
     NO_DIFFERENCE = "no-difference"
     """The original and the changed code gave the same results for all inputs."""
+    ODD_INPUTS = "odd-inputs"
+    """Only inputs that no person would write give another result."""
     NOT_DETERMINISTIC = "not-deterministic"
     """Results differ, but those of the original are not the same every time."""
     NOT_VERIFIED = "not-verified"
@@ -49,6 +51,10 @@ class SuggestedTest:
     """The folder of the tests that call the function, in which the test was verified."""
     reason: NoSuggestion | None = None
     """Why none was found; None if there is a test."""
+    change: str = ""
+    """What the test notices, as one line; it stands in the test as a comment."""
+    same_as: int | None = None
+    """The index of an earlier survivor's result that has the same test; None if the test is its own."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

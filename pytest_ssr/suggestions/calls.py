@@ -1,15 +1,22 @@
-"""Represent a call of a function with literal arguments as an expression and the imports that it needs."""
+"""Represent calls of a function as expressions and the imports that they need.
+
+A `Call` has the arguments that a test used, or others; a `Phrase` is an expression that stands in a test or an example.
+"""
 
 from __future__ import annotations
 
+import ast
 import keyword
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from pytest_ssr.suggestions.expressions import literals_in
 from pytest_ssr.suggestions.functions import Function, FunctionKind
-from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
+from pytest_ssr.suggestions.literals import Expression, Literal, imports_of, source_of
 
-_OPERATORS = {
+OPERATORS = {
     "__len__": "len({0})",
     "__str__": "str({0})",
     "__repr__": "repr({0})",
@@ -56,44 +63,128 @@ class Call:
     """Defaults of the parameters in `init`."""
     steps: int = 0
     """How many of the values differ from those that a test used."""
+    oddness: int = 0
+    """How many of these are unusual; see `oddness_of`."""
 
     @property
-    def imports(self) -> str:
-        """The statement that imports the function or the class."""
-        return f"from {self.module} import {(self.owner or self.function.name).partition('.')[0]}"
+    def imports(self) -> frozenset[str]:
+        """The statements that import the function or the class, and what the arguments need."""
+        own = import_of(self.module, self.owner or self.function.name)
+        return frozenset((own,)).union(*(imports_of(argument.value) for argument in (*self.init, *self.given)))
 
     @property
-    def value_imports(self) -> frozenset[str]:
-        """The statements that import what the arguments need, such as `import datetime`."""
-        return frozenset().union(*(imports_of(argument.value) for argument in (*self.init, *self.given)))
+    def is_private(self) -> bool:
+        """Whether a part of the name, or of the module's, has a leading underscore."""
+        return _is_private([*self.module.split("."), *self.owner.split("."), self.function.name])
+
+    @property
+    def named_values(self) -> list[tuple[str, Literal]]:
+        """The arguments that are not defaults."""
+        both = (*self.init, *self.given)
+        return [(a.name, a.value) for a in both if self.function.defaults.get(a.name) != a.value]
 
     @property
     def subject(self) -> str:
         """What the call is of: the function, or the class whose `__init__` it is."""
-        name = self.owner if self.function.kind is FunctionKind.INIT else self.function.name
-        return name.rpartition(".")[2].strip("_")
+        return _subject(self.owner if self.function.kind is FunctionKind.INIT else self.function.name)
 
     @property
     def expression(self) -> str:
         """The call as source."""
         function = self.function
-        arguments = _arguments(self.given, function.defaults, function.positional_only)
+        arguments = arguments_source(self.given, function.defaults, function.positional_only)
         if function.kind is FunctionKind.FUNCTION:
             return f"{function.name}({arguments})"
         if function.kind in (FunctionKind.STATIC, FunctionKind.CLASS):
             return f"{self.owner}.{function.name}({arguments})"
-        instance = f"{self.owner}({_arguments(self.init, self.defaults, frozenset())})"
+        instance = f"{self.owner}({arguments_source(self.init, self.defaults, frozenset())})"
         if function.kind is FunctionKind.INIT:
             return instance
         if function.kind is FunctionKind.PROPERTY:
             return f"{instance}.{function.name}"
-        if function.name in _OPERATORS:
+        if function.name in OPERATORS:
             values = [source_of(argument.value) for argument in self.given]
-            return _OPERATORS[function.name].format(instance, *values, "", "", arguments=arguments)
+            return OPERATORS[function.name].format(instance, *values, "", "", arguments=arguments)
         return f"{instance}.{function.name}({arguments})"
 
 
-def _arguments(given: Sequence[Argument], defaults: Mapping[str, Literal], positional_only: frozenset[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """An expression that calls a function, perhaps with others around it."""
+
+    function: Function
+    content: Expression
+    steps: int = 0
+    """How many of its literals differ from those that were written."""
+    oddness: int = 0
+    """How many of these are unusual."""
+
+    @property
+    def imports(self) -> frozenset[str]:
+        """The import statements that the expression needs."""
+        return self.content.imports
+
+    @property
+    def named_values(self) -> list[tuple[str, Literal]]:
+        """Its numbers and texts, without names."""
+        return [("", v) for v in literals_in(self.content) if v and type(v) in (int, float, str)]
+
+    @property
+    def is_private(self) -> bool:
+        """Whether a name in it has a leading underscore."""
+        return _is_private(re.findall(r"\w+", " ".join(self.imports)) + names_in(self.content))
+
+    @property
+    def subject(self) -> str:
+        """The function, or the class whose special method it is."""
+        names = self.function.names
+        return _subject(names[-2] if len(names) > 1 and names[-1].startswith("__") else names[-1])
+
+    @property
+    def expression(self) -> str:
+        """The source."""
+        return self.content.source
+
+
+AnyCall: TypeAlias = Call | Phrase
+
+
+def import_of(module: str, name: str) -> str:
+    """Return the statement that imports the first part of a dotted name."""
+    return f"from {module} import {name.partition('.')[0]}"
+
+
+def split_instance(expression: str) -> tuple[str, str]:
+    """Return the source of the instance whose method an expression calls, and the rest; empty if there is none."""
+    try:
+        node = ast.parse(expression, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "", ""
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    instance = node.func.value if is_method else None  # type: ignore[attr-defined] # as above
+    if not isinstance(instance, ast.Call) or instance.end_col_offset is None or node.end_lineno != 1:
+        return "", ""
+    source = expression.encode()
+    return source[: instance.end_col_offset].decode(), source[instance.end_col_offset :].decode()
+
+
+def names_in(expression: Expression) -> list[str]:
+    """Return the names and the attributes that an expression mentions."""
+    nodes = list(ast.walk(ast.parse(expression.source, mode="eval")))
+    return [n.id for n in nodes if isinstance(n, ast.Name)] + [n.attr for n in nodes if isinstance(n, ast.Attribute)]
+
+
+def _is_private(names: Iterable[str]) -> bool:
+    return any(name.startswith("_") and not name.endswith("__") for name in names)
+
+
+def _subject(name: str) -> str:
+    return name.rpartition(".")[2].strip("_")
+
+
+def arguments_source(
+    given: Sequence[Argument], defaults: Mapping[str, Literal], positional_only: frozenset[str]
+) -> str:
     """Return arguments as source, without those that equal their default."""
     after_these = any(a.kind == "*" and a.value for a in given)
     last = max(

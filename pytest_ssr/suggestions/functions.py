@@ -40,6 +40,8 @@ class Function:
     defaults: Mapping[str, Literal] = field(default_factory=dict, compare=False)
     """Parameter to its default, if that is a literal."""
     positional_only: frozenset[str] = frozenset()
+    required: tuple[str, ...] = field(default=(), compare=False)
+    """Parameters without a default, except the instance or the class; keyword-only ones end in `=`."""
 
     @property
     def name(self) -> str:
@@ -92,7 +94,9 @@ def _functions(path: str, body: Sequence[ast.stmt], classes: tuple[str, ...]) ->
             lines = [node.lineno, *(d.lineno for d in node.decorator_list)]
             last = node.end_lineno or node.lineno
             defaults, only = _defaults(node.args), frozenset(a.arg for a in node.args.posonlyargs)
-            yield Function(path, (*classes, node.name), _kind(node, classes), min(lines), last, defaults, only)
+            kind = _kind(node, classes)
+            required = _required(node.args, is_bound=kind not in (FunctionKind.FUNCTION, FunctionKind.STATIC))
+            yield Function(path, (*classes, node.name), kind, min(lines), last, defaults, only, required)
         elif isinstance(node, ast.If | ast.Try):
             # Such as a definition for one platform.
             for block in (node.body, node.orelse):
@@ -112,6 +116,13 @@ def _kind(node: _Definition, classes: Sequence[str]) -> FunctionKind:
     if {"property", "cached_property"} & set(names):
         return FunctionKind.PROPERTY
     return FunctionKind.METHOD
+
+
+def _required(arguments: ast.arguments, *, is_bound: bool) -> tuple[str, ...]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    needed = positional[int(is_bound) : len(positional) - len(arguments.defaults)]
+    named = [a for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None]
+    return (*(a.arg for a in needed), *(f"{a.arg}=" for a in named))
 
 
 _NAMES = (ast.Name, ast.Attribute)

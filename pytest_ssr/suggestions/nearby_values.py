@@ -67,6 +67,9 @@ def _texts_near(value: str, parts: Sequence[str], numbers: Sequence[int]) -> Ite
         yield from (part, value + part, part + value)
         middle = len(value) // 2
         yield value[:middle] + part + value[middle:]
+    if len(value) == 1:
+        # A separator, which may be one that means something in a pattern.
+        yield from (mark for mark in ".-_,: " if mark != value)
     yield from ("", value[:1], value[1:], value[:-1], value.upper(), value.lower(), value.title(), value.swapcase())
     yield from (f" {value}", f"{value} ", value.replace(" ", ""), f"{value} {value}", f"{value}1", value[::-1])
     yield from _other_numbers(value, numbers)

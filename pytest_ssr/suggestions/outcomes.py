@@ -17,7 +17,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.suite import guest_source, provide_interpreter, run_environment
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import MIB
-from pytest_ssr.suggestions.calls import Call, is_dotted_name
+from pytest_ssr.suggestions.calls import AnyCall, is_dotted_name, split_instance
 from pytest_ssr.suggestions.functions import raises_at
 from pytest_ssr.suggestions.literals import Literal, differ, parse_literal
 
@@ -25,8 +25,11 @@ _MOST_BYTES = 4 * MIB
 _MOST_S = 30.0
 Place: TypeAlias = tuple[int, str]
 """The index of a call, and an attribute of what it returns; an empty string for the returned value itself."""
-TEXT = "__str__"
-"""The attribute that stands for the text of an object."""
+TRUTH = "__bool__"
+PARTS = {TRUTH: "bool({})", "__str__": "str({})", "__iter__": "list({})", "__items__": "list({}.items())"}
+"""What stands for the truth, the text, the items and the pairs of an object as an attribute, and how to write it."""
+AFTER = "."
+"""Before an attribute: that of the instance after a call of its method."""
 
 
 class OutcomeKind(StrEnum):
@@ -60,7 +63,7 @@ class CallOutcome:
 
 
 def evaluate(
-    runner: Runner, state: CodebaseState, calls: Sequence[Call], *, hash_seed: int, elsewhere: bool = False
+    runner: Runner, state: CodebaseState, calls: Sequence[AnyCall], *, hash_seed: int, elsewhere: bool = False
 ) -> dict[Place, CallOutcome]:
     """Return the outcomes; a call that ends the process, and those after it, have none.
 
@@ -73,7 +76,10 @@ def evaluate(
             sandbox.write(f"{folder}/ssr_{name}.py", guest_source(name))
         sandbox.write(f"{folder}/outcomes", b"")
         provide_interpreter(sandbox, runner.interpreter)
-        job = {"out": f"{folder}/outcomes", "cases": [[_imports(call), call.expression] for call in calls]}
+        job = {
+            "out": f"{folder}/outcomes",
+            "cases": [["\n".join(sorted(call.imports)), _binding(call.expression)] for call in calls],
+        }
         sandbox.exec(
             [str(runner.interpreter.executable), f"{folder}/ssr_call_probe.py"],
             limits=replace(runner.limits, wall_s=_MOST_S),
@@ -89,10 +95,6 @@ def evaluate(
     return _parsed(raw)
 
 
-def _imports(call: Call) -> str:
-    return "\n".join([*sorted(call.value_imports), call.imports])
-
-
 def _parsed(raw: bytes) -> dict[Place, CallOutcome]:
     outcomes = {}
     for line in raw.splitlines():
@@ -101,10 +103,20 @@ def _parsed(raw: bytes) -> dict[Place, CallOutcome]:
             outcome = _outcome(OutcomeKind(fields[0]), fields[1:])
         except (ValueError, KeyError, TypeError, IndexError, RecursionError):
             continue
-        is_name = attribute == "" or (is_dotted_name(attribute) and "." not in attribute)
-        if isinstance(index, int) and is_name:
+        if isinstance(index, int) and isinstance(attribute, str) and is_place(attribute.removeprefix(AFTER)):
             outcomes[index, attribute] = outcome
     return outcomes
+
+
+def is_place(attribute: str) -> bool:
+    """Return whether a text, which is not trusted, is empty or the name of an attribute."""
+    return attribute == "" or (is_dotted_name(attribute) and "." not in attribute)
+
+
+def _binding(expression: str) -> str:
+    """Return an expression that also binds the instance whose method it calls."""
+    instance, rest = split_instance(expression)
+    return f"(ssr_instance := {instance}){rest}" if instance else expression
 
 
 def _outcome(kind: OutcomeKind, fields: Sequence[object]) -> CallOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +14,11 @@ from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import run_suite
 from pytest_ssr.records.decoding import decode_or_none, json_object
 from pytest_ssr.sandbox.protocol import MIB
-from pytest_ssr.suggestions.calls import Argument, Call, is_dotted_name
+from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.suggestions.calls import Argument, Call, arguments_source, import_of, is_dotted_name
+from pytest_ssr.suggestions.examples import PLAIN_BUILTINS, PLAIN_MODULES
 from pytest_ssr.suggestions.functions import Function, FunctionKind, functions_of
-from pytest_ssr.suggestions.literals import Literal, parse_literal
+from pytest_ssr.suggestions.literals import Expression, Literal, imports_of, parse_literal, value_of
 
 _MOST_BYTES = 2 * MIB
 _FLOOR_S, _FACTOR, _MOST_S = 10.0, 10.0, 120.0
@@ -48,7 +51,7 @@ class RecordedCalls:
 def record_calls(
     runner: Runner, function: Function, tests: Sequence[str], files: Iterable[str], *, like_s: float
 ) -> RecordedCalls:
-    """Run tests on the original and return the calls that have only literals as arguments.
+    """Run tests on the original and return the calls whose arguments can be written.
 
     files: the project's code, in which callers may be. like_s: seconds that the tests take. Raises SandboxError.
     """
@@ -77,11 +80,11 @@ def record_calls(
         except (FileNotFoundError, SandboxError):
             # The tests can write to the file, and delete it.
             raw = b""
-    reader = _Reader({path: runner.snapshot.read(path) for path in files})
+    reader = CallReader({path: runner.snapshot.read(path) for path in files})
     return RecordedCalls(reader.read(function, raw), run.limit is None)
 
 
-class _Reader:
+class CallReader:
     """Turns lines into calls."""
 
     def __init__(self, sources: Mapping[str, bytes]) -> None:
@@ -89,6 +92,7 @@ class _Reader:
         self.modules = {name for path in sources for name in _module_names(path)}
 
     def read(self, target: Function, raw: bytes) -> dict[Function, list[Call]]:
+        """Return the calls by function: the target first, then what led to it, the nearest first."""
         depths: dict[Function, int] = {target: 0}
         calls: dict[Function, list[Call]] = {target: []}
         for line in raw.splitlines():
@@ -106,7 +110,7 @@ class _Reader:
         function = next((f for f in known if f.first == record.line and f.name == record.name), None)
         if function is None or function.name in ("__new__", "__del__"):
             return None
-        given, init = _arguments(record.given), _arguments(record.init or ())
+        given, init = self.arguments(record.given), self.arguments(record.init or ())
         module, owner = record.module, ".".join(function.names[:-1])
         if function.kind is FunctionKind.INIT:
             # The instance may be of a subclass, whose own arguments come from outside.
@@ -115,10 +119,65 @@ class _Reader:
             if record.owner is None or (record.init is None and function.kind is not FunctionKind.CLASS):
                 return None
             module, owner = record.owner
-        is_known = module in self.modules and is_dotted_name(module) and (not owner or is_dotted_name(owner))
-        if given is None or init is None or not is_known:
+        if given is None or init is None or not self.is_known(module, owner or function.name):
             return None
-        return Call(function, module, owner, init, given, self.init_defaults(module, owner))
+        shown = self.public_module(module, (owner or function.name).partition(".")[0])
+        return Call(function, shown, owner, init, given, self.init_defaults(module, owner))
+
+    def public_module(self, module: str, name: str) -> str:
+        """Return the package that imports a name from its private module; the module itself if it is public."""
+        parts = module.split(".")
+        private = next((n for n, part in enumerate(parts) if part.startswith("_")), 0)
+        package = ".".join(parts[:private])
+        for path, source in self.sources.items() if package else ():
+            tree = parse_module(source) if path.endswith("__init__.py") and package in _module_names(path) else None
+            imports = [n for n in tree.body if isinstance(n, ast.ImportFrom)] if tree is not None else []
+            if any(alias.name == name and alias.asname in (None, name) for n in imports for alias in n.names):
+                return package
+        return module
+
+    def is_known(self, module: object, name: object) -> bool:
+        """Return whether a name, which is not trusted, can be one of the project's."""
+        return module in self.modules and is_dotted_name(module) and is_dotted_name(name)
+
+    def arguments(self, given: Iterable[tuple[str, str, str]]) -> tuple[Argument, ...] | None:
+        """Return arguments; None if one of them cannot be written."""
+        arguments = []
+        for name, kind, text in given:
+            value = parse_literal(text, self.expression)
+            if value is None or not is_dotted_name(name) or not _fits(kind, value[0]):
+                return None
+            arguments.append(Argument(name, kind, value[0]))
+        return tuple(arguments)
+
+    def expression(self, node: ast.Call) -> Expression | None:
+        """Return what stands for `named(...)` or `made(...)`; raises ValueError if that cannot be written."""
+        if not isinstance(node.func, ast.Name) or node.func.id not in ("named", "made"):
+            return None
+        module, name, *rest = node.args
+        where, what = ast.literal_eval(module), ast.literal_eval(name)
+        if node.func.id == "named" and where in PLAIN_MODULES and is_dotted_name(what):
+            if where != "builtins":
+                return Expression(f"{where}.{what}", frozenset((f"import {where}",)))
+            if what.partition(".")[0] in PLAIN_BUILTINS:
+                return Expression(what)
+        if not self.is_known(where, what):
+            raise ValueError
+        imports = frozenset((import_of(where, what),))
+        if node.func.id == "named":
+            return Expression(what, imports)
+        given = []
+        (parameters,) = rest
+        for item in parameters.elts if isinstance(parameters, ast.List) else [parameters]:
+            if not isinstance(item, ast.Tuple):
+                raise ValueError
+            parameter, kind, value = item.elts
+            argument = Argument(ast.literal_eval(parameter), ast.literal_eval(kind), value_of(value, self.expression))
+            if not is_dotted_name(argument.name) or not _fits(argument.kind, argument.value):
+                raise ValueError
+            given.append(argument)
+        source = arguments_source(given, self.init_defaults(where, what), frozenset())
+        return Expression(f"{what}({source})", imports.union(*(imports_of(a.value) for a in given)))
 
     def init_defaults(self, module: str, owner: str) -> Mapping[str, Literal]:
         """Return the defaults of the constructor of a class."""
@@ -133,16 +192,6 @@ def _module_names(path: str) -> list[str]:
     """Return the names that the module of a file may have, by where the import path begins."""
     parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     return [".".join(parts[start:]) for start in range(len(parts))]
-
-
-def _arguments(given: Iterable[tuple[str, str, str]]) -> tuple[Argument, ...] | None:
-    arguments = []
-    for name, kind, text in given:
-        value = parse_literal(text)
-        if value is None or not is_dotted_name(name) or not _fits(kind, value[0]):
-            return None
-        arguments.append(Argument(name, kind, value[0]))
-    return tuple(arguments)
 
 
 def _fits(kind: str, value: Literal) -> bool:

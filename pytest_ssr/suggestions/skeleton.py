@@ -2,51 +2,100 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import keyword
 import re
-from collections.abc import Sized
+import sys
+from collections.abc import Collection, Sequence, Sized
 from decimal import Decimal
 
 from pytest_ssr.escaping import escaped_line
-from pytest_ssr.suggestions.calls import Call
+from pytest_ssr.suggestions.calls import AnyCall, import_of, split_instance
+from pytest_ssr.suggestions.chains import unchained
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
-from pytest_ssr.suggestions.outcomes import TEXT, CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.outcomes import AFTER, PARTS, TRUTH, CallOutcome, OutcomeKind
 
 MOST_CHARACTERS = 700
 """Characters of the call and the expected value; a longer test is no suggestion."""
 _WIDTH, _MOST_CHANGE = 88, 70
 
 
-def skeleton(call: Call, expected: CallOutcome, changed: CallOutcome, change: str, *, attribute: str = "") -> str:
+def skeleton(
+    call: AnyCall, expected: CallOutcome, changed: CallOutcome, changes: Sequence[str], *, attribute: str = ""
+) -> str:
     """Return a test file that demands the outcome of the original.
 
-    changed: the outcome with the change. change: what the test notices, as one line. attribute: of the result,
-    or `TEXT`.
+    changed: the outcome with the change. changes: what the test notices, one line each. attribute: of the result,
+    one of `PARTS`, or one of the instance with `AFTER` before it.
     """
     raises = expected.kind is OutcomeKind.RAISES
-    own, standard = {call.imports}, call.value_imports | imports_of(expected.value)
-    if raises and expected.module != "builtins":
-        name = expected.name.partition(".")[0]
-        same = call.imports.startswith(f"from {expected.module} import ")
-        own = {_with_name(call.imports, name)} if same else {*own, f"from {expected.module} import {name}"}
-    groups = [sorted(standard, reverse=True), ["import pytest"] if raises else [], sorted(own)]
-    lines = "\n\n".join("\n".join(group) for group in groups if group).split("\n")
-    lines += ["", "", f"def {name_of(call, expected)}():", f"    # notices: {change}"]
+    statements = call.imports | imports_of(expected.value)
     if raises:
-        lines += [f"    with pytest.raises({expected.name}):", f"        {call.expression}"]
+        statements |= {"import pytest"}
+        if expected.module != "builtins":
+            statements |= {import_of(expected.module, expected.name)}
+    lines = [*_import_lines(statements), "", "", f"def {name_of(call, expected)}():"]
+    lines += notices(changes)
+    if raises:
+        steps, expression = unchained(call.expression)
+        lines += [f"    {step}" for step in steps]
+        lines += [f"    with pytest.raises({expected.name}):", f"        {expression}"]
     else:
         expression = call.expression
-        if attribute == TEXT:
-            expression = f"str({expression})"
-        elif attribute:
-            expression = f"{_in_parentheses(expression)}.{attribute}"
-        lines += _assertion(expression, expected, changed)
+        steps, expression = unchained(expression)
+        lines += [f"    {step}" for step in steps]
+        if attribute.startswith(AFTER):
+            instance, rest = split_instance(expression)
+            expression = _variable(instance, statements)
+            lines += [f"    {expression} = {instance}", f"    {expression}{rest}"]
+        part = attribute.removeprefix(AFTER)
+        if part == TRUTH:
+            lines.append(_truth(expression, is_true=bool(expected.value)))
+        else:
+            lines += _assertion(_part(expression, part), expected, changed)
     return "\n".join(lines) + "\n"
 
 
-def _with_name(statement: str, name: str) -> str:
-    """Return a `from` statement that imports one more name."""
-    start, _, imported = statement.rpartition(" import ")
-    return f"{start} import {', '.join(sorted({imported, name}, key=_as_sorted_by_isort))}"
+def _part(expression: str, attribute: str) -> str:
+    """Return the source of an attribute of a value."""
+    if attribute == "":
+        return expression
+    if attribute in PARTS:
+        tightly = not PARTS[attribute].endswith("({})")
+        return PARTS[attribute].format(_in_parentheses(expression, tightly=True) if tightly else expression)
+    return f"{_in_parentheses(expression, tightly=True)}.{attribute}"
+
+
+def _variable(instance: str, statements: Collection[str]) -> str:
+    """Return the name of a variable for an instance, from that of its class."""
+    word = instance.partition("(")[0].rpartition(".")[2]
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
+    is_taken = keyword.iskeyword(name) or hasattr(builtins, name) or re.search(rf"\b{name}\b", " ".join(statements))
+    return name if name.isidentifier() and not is_taken else "instance"
+
+
+def notices(changes: Sequence[str]) -> list[str]:
+    """Return the comment lines of a test that notices changes."""
+    return [f"    # notices: {change}" for change in dict.fromkeys(changes)]
+
+
+def _import_lines(statements: Collection[str]) -> list[str]:
+    """Return import statements as isort writes them: the standard library, pytest, the project."""
+    groups: tuple[dict[str, list[str]], ...] = ({}, {}, {})
+    for statement in sorted(statements):
+        start, _, imported = statement.rpartition(" import ") if statement.startswith("from ") else (statement, "", "")
+        top = statement.split()[1].partition(".")[0]
+        group = 1 if top == "pytest" else 0 if top in sys.stdlib_module_names else 2
+        groups[group].setdefault(start, []).append(imported)
+    blocks = []
+    for names in groups:
+        lines = []
+        for start in sorted(names, key=lambda text: (text.startswith("from "), text)):
+            imported = ", ".join(sorted(names[start], key=_as_sorted_by_isort))
+            lines.append(f"{start} import {imported}" if imported else start)
+        blocks.append("\n".join(lines))
+    return "\n\n".join(filter(None, blocks)).split("\n")
 
 
 def _as_sorted_by_isort(name: str) -> tuple[bool, bool, str]:
@@ -62,9 +111,9 @@ def change_text(diff: str) -> str:
     return f"{_short(old) or '(nothing)'} -> {_short(new) or '(nothing)'}{more}"
 
 
-def name_of(call: Call, expected: CallOutcome) -> str:
+def name_of(call: AnyCall, expected: CallOutcome) -> str:
     """Return the name of the test, from the function and the values it is called with."""
-    words = [_word(a.name, a.value) for a in (*call.init, *call.given) if call.function.defaults.get(a.name) != a.value]
+    words = [_word(name, value) for name, value in call.named_values]
     words = [word for word in words if word][:3]
     if expected.kind is OutcomeKind.RAISES:
         words.append("raises")
@@ -72,9 +121,14 @@ def name_of(call: Call, expected: CallOutcome) -> str:
     return "test_" + re.sub(r"\W+", "_", name)[:60].strip("_").lower()
 
 
+def _truth(expression: str, *, is_true: bool) -> str:
+    return f"    assert {expression}" if is_true else f"    assert not {_in_parentheses(expression)}"
+
+
 def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> list[str]:
-    if isinstance(expected.value, bool) and (changed.kind is OutcomeKind.RAISES or isinstance(changed.value, bool)):
-        return [f"    assert {expression}" if expected.value else f"    assert not {_in_parentheses(expression)}"]
+    is_other = changed.kind is OutcomeKind.VALUE and bool(changed.value) is not expected.value
+    if isinstance(expected.value, bool) and (changed.kind is OutcomeKind.RAISES or is_other):
+        return [_truth(expression, is_true=expected.value)]
     operator = "is" if isinstance(expected.value, bool | None) else "=="
     if expected.kind is OutcomeKind.ITEMS:
         expression = f"list({expression})"
@@ -85,9 +139,13 @@ def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> 
     return [f"    result = {expression}", f"    assert result {operator} {value}"]
 
 
-def _in_parentheses(expression: str) -> str:
-    """Return an expression in parentheses if it may be a comparison, which other operators would continue."""
-    return f"({expression})" if re.search(r" (in|[=!<>]=?) ", expression) else expression
+def _in_parentheses(expression: str, *, tightly: bool = False) -> str:
+    """Return an expression in parentheses if a comparison with it needs them; tightly: or an attribute of it."""
+    node = ast.parse(expression, mode="eval").body
+    loose = isinstance(node, ast.Compare | ast.BoolOp | ast.IfExp | ast.Lambda) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    )
+    return f"({expression})" if loose or (tightly and isinstance(node, ast.BinOp | ast.UnaryOp)) else expression
 
 
 def _word(name: str, value: Literal) -> str:

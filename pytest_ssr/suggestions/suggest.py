@@ -1,15 +1,17 @@
 """Search for a test that notices a surviving change, and verify it.
 
-Tests that call the changed function show how it is called; variations of these calls are evaluated on the original and
-on the changed code. The smallest call with another result becomes a test, which is shown only if pytest, in fresh
-sandboxes and with several hash seeds, lets it pass on the original and fail with the change.
+Tests that call the changed function show how it is called, and so do examples in docstrings, texts and tests;
+variations of these calls are evaluated on the original and on the changed code. The plainest call with another result
+becomes a test, which is shown only if pytest, in fresh sandboxes and with several hash seeds, lets it pass on the
+original and fail with the change.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.errors import SandboxError
@@ -21,58 +23,44 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.records.test_run import Outcome
-from pytest_ssr.suggestions.calls import Call
+from pytest_ssr.suggestions.calls import AnyCall
+from pytest_ssr.suggestions.differences import Difference, differences
+from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.functions import Function, constants_in, function_at
-from pytest_ssr.suggestions.literals import source_of
-from pytest_ssr.suggestions.outcomes import (
-    TEXT,
-    CallOutcome,
-    OutcomeKind,
-    can_be_expected,
-    evaluate,
-    is_noticed,
-    is_same,
-)
+from pytest_ssr.suggestions.invented_calls import invented_calls
+from pytest_ssr.suggestions.literals import Expression
+from pytest_ssr.suggestions.outcomes import evaluate, is_noticed
+from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
 from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, skeleton
 from pytest_ssr.suggestions.variation import varied
 
 _MOST_TESTS, _MOST_TESTS_S = 60, 20.0
 """Tests that show how a function is called, and the seconds that they may take."""
-_MOST_CALLS, _MOST_FUNCTIONS, _MOST_TRIED = 400, 3, 3
-"""Calls of one function; functions that lead to the changed code; tests that are verified for one survivor."""
-_REPEATED_SEEDS, _PASSING_SEEDS, _FAILING_SEEDS = (1, 2), (0, 3, 4), (0, 1)
-"""Hash seeds of repeated calls, and of the runs of a test on the original and on the changed code.
-
-A result that depends on the order of a small set is often the same for two of them.
-"""
+_MOST_CALLS, _MOST_VARIED, _MOST_FUNCTIONS, _MOST_TRIED = 400, 300, 3, 3
+"""Calls of one function; varied examples; functions that lead to the changed code; tests verified for one survivor."""
+_PASSING_SEEDS, _FAILING_SEEDS = (0, 3, 4), (0, 1)
+"""Hash seeds of the runs of a test on the original and on the changed code."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Difference:
-    """A call whose outcome the change alters."""
+class Found:
+    """A test that was found for a survivor."""
 
-    call: Call
-    expected: CallOutcome
-    changed: CallOutcome
-    attribute: str
-    """Which attribute of the result shows it; empty for the result itself."""
-    nearness: int
-    """Position of the called function: the changed one is 0, its callers follow."""
+    index: int
+    """The index of the survivor's result."""
+    difference: Difference
+    folder: str
 
     @property
-    def order(self) -> tuple[object, ...]:
-        """The best comes first: a public function, a value, values as in tests, a short call."""
-        raises = self.expected.kind is OutcomeKind.RAISES
-        text = self.call.expression
-        is_private, is_part = not self.call.function.is_public, bool(self.attribute)
-        is_text = self.attribute == TEXT
-        return is_private, self.nearness, raises, self.call.steps, is_part, is_text, len(text), text, self.attribute
+    def name(self) -> str:
+        """The name of the test function."""
+        return name_of(self.difference.call, self.difference.expected)
 
-    @property
-    def size(self) -> int:
-        """How long a test of it is, in characters."""
-        return len(self.call.expression) + len(source_of(self.expected.value))
+    def source(self, changes: Sequence[str]) -> str:
+        """Return the test file, with comments on what it notices."""
+        d = self.difference
+        return skeleton(d.call, d.expected, d.changed, changes, attribute=d.attribute)
 
 
 class Suggester:
@@ -83,19 +71,39 @@ class Suggester:
         self._runner, self._baseline, self._seed = runner, baseline, seed
         self._sources: Mapping[str, bytes] = {path: runner.snapshot.read(path) for path in sorted(files)}
         self._recorded: dict[Function, RecordedCalls] = {}
+        self._found: list[Found] = []
 
     def suggest(self, result: CandidateResult, changed: CodebaseState) -> SuggestedTest:
-        """Return the test for a survivor, or the reason that none was found; changed: the state with the change."""
+        """Return the test for a survivor, or the reason that none was found; changed: the state with the change.
+
+        A test that was found for an earlier survivor is returned again if it notices this one, too.
+        """
+        where = result.index, result.path, result.line, result.scope
+        change = change_text(result.diff)
         try:
-            found = self._search(result, changed)
+            found = self._known(changed) or self._search(result, changed)
         except SandboxError:
             # The run ended before this search began, so that the sandbox works: the project's code broke it.
             found = NoSuggestion.LIMIT
-        test, folder, reason = ("", "", found) if isinstance(found, NoSuggestion) else (*found, None)
-        return SuggestedTest(result.index, result.path, result.line, result.scope, test, folder, reason)
+        if isinstance(found, NoSuggestion):
+            return SuggestedTest(*where, reason=found)
+        first = found.index if found.index != result.index else None
+        return SuggestedTest(*where, found.source((change,)), found.folder, change=change, same_as=first)
 
-    def _search(self, result: CandidateResult, changed: CodebaseState) -> tuple[str, str] | NoSuggestion:
-        """Return the source of a test and its folder."""
+    def _known(self, changed: CodebaseState) -> Found | None:
+        """Return an earlier test that notices a change."""
+        if not self._found or len(changed.changes) != 1:
+            return None
+        after = evaluate(self._runner, changed, [found.difference.call for found in self._found], hash_seed=0)
+        for number, found in enumerate(self._found):
+            difference = found.difference
+            new = after.get((number, difference.attribute), after.get((number, "")))
+            if new is not None and is_noticed(difference.expected, new) and self._fails(found, changed):
+                return found
+        return None
+
+    def _search(self, result: CandidateResult, changed: CodebaseState) -> Found | NoSuggestion:
+        """Return a test that was not known before."""
         if not isinstance(self._runner.test_runner, PytestRunner):
             return NoSuggestion.OTHER_RUNNER
         entry = changed.entry(result.path)
@@ -103,26 +111,28 @@ class Suggester:
         if function is None or entry is None or len(changed.changes) != 1:
             return NoSuggestion.NO_FUNCTION
         tests = self._tests_of(function)
-        if not tests:
-            return NoSuggestion.NOT_REACHED
         recorded = self._recorded_calls(function, tests)
-        if not any(recorded.calls.values()):
-            return NoSuggestion.NO_LITERAL_INPUTS if recorded.is_whole else NoSuggestion.LIMIT
         constants = self._constants(function, entry.data, result)
-        calls = self._calls(recorded, constants)
-        differences = self._differences(calls, changed)
-        if isinstance(differences, NoSuggestion):
-            return differences
-        folder = posixpath.dirname(tests[0].partition("::")[0])
-        change = change_text(result.diff)
-        short = (d for d in differences if d.size <= MOST_CHARACTERS)
+        calls = [*self._calls(recorded, constants), *self._phrases(function, recorded, constants)]
+        if not calls:
+            empty = NoSuggestion.NO_LITERAL_INPUTS if recorded.is_whole else NoSuggestion.LIMIT
+            return empty if tests else NoSuggestion.NOT_REACHED
+        ordered = differences(self._runner, calls, changed, self._sources)
+        if isinstance(ordered, NoSuggestion):
+            return ordered
+        folder = posixpath.dirname((tests or self._usable())[0].partition("::")[0])
+        short = (d for d in ordered if d.size <= MOST_CHARACTERS)
         for difference in itertools.islice(short, _MOST_TRIED):
-            source = skeleton(
-                difference.call, difference.expected, difference.changed, change, attribute=difference.attribute
-            )
-            if self._is_verified(source, name_of(difference.call, difference.expected), folder, changed):
-                return source, folder
+            found = Found(result.index, difference, folder)
+            if self._passes(found) and self._fails(found, changed):
+                self._found.append(found)
+                return found
         return NoSuggestion.NOT_VERIFIED
+
+    def _usable(self) -> list[str]:
+        """Return the tests whose functions a person has written."""
+        usable = self._baseline.stable - self._baseline.doctests_in_code
+        return [test for test in self._baseline.collected if test in usable]
 
     def _tests_of(self, function: Function) -> list[str]:
         """Return tests that reach a function, few enough to run quickly."""
@@ -132,8 +142,7 @@ class Suggester:
             spots = reach.spots[function.path].items()
             bits = [b for (line, _), b in spots if function.first < line <= function.last]
             names = frozenset().union(*map(reach.names, set(bits)))
-        usable = self._baseline.stable - self._baseline.doctests_in_code
-        found = [test for test in self._baseline.collected if test in names and test in usable]
+        found = [test for test in self._usable() if test in names]
         step = max(1, len(found) / _MOST_TESTS)
         chosen: list[str] = []
         seconds = 0.0
@@ -145,6 +154,8 @@ class Suggester:
         return chosen
 
     def _recorded_calls(self, function: Function, tests: Sequence[str]) -> RecordedCalls:
+        if not tests:
+            return RecordedCalls({}, is_whole=True)
         if function not in self._recorded:
             seconds = sum(self._baseline.durations.get(test, 0.0) for test in tests)
             recorded = record_calls(self._runner, function, tests, self._sources, like_s=seconds)
@@ -158,7 +169,32 @@ class Suggester:
         both = [*constants_in(new, lines, function)[:4], *old]
         return list({(type(value), value): value for value in both}.values())
 
-    def _calls(self, recorded: RecordedCalls, constants: Sequence[object]) -> list[tuple[int, Call]]:
+    def _phrases(
+        self, function: Function, recorded: RecordedCalls, constants: Sequence[object]
+    ) -> Iterator[tuple[int, AnyCall]]:
+        """Yield the examples that may call a function, and variations of them, with the nearness."""
+        chosen = phrases_for(function, self._examples, self._callers)
+        if not recorded.calls.get(function):
+            invented = [(0, phrase) for phrase in invented_calls(function, self._examples, self._sources)]
+            chosen = [*invented, *chosen]
+        for steps, group in itertools.groupby(chosen, key=lambda item: item[0]):
+            phrases = [phrase for _, phrase in group]
+            most = _MOST_VARIED * len(phrases) // len(chosen)
+            for phrase in varied_phrases(phrases, constants, most=most, seed=self._seed):
+                yield steps, phrase
+
+    @functools.cached_property
+    def _examples(self) -> list[Expression]:
+        snapshot = self._runner.snapshot
+        tests = {path: snapshot.read(path) for path in self._baseline.files}
+        texts = {path: snapshot.read(path) for path in snapshot.files if is_text(path)}
+        return examples_in(self._sources, tests, texts)
+
+    @functools.cached_property
+    def _callers(self) -> Mapping[str, frozenset[Function]]:
+        return callers_in(self._sources)
+
+    def _calls(self, recorded: RecordedCalls, constants: Sequence[object]) -> list[tuple[int, AnyCall]]:
         functions = [(n, f) for n, (f, calls) in enumerate(recorded.calls.items()) if calls]
         chosen = sorted(functions, key=lambda item: (not item[1].is_public, item[0]))[:_MOST_FUNCTIONS]
         return [
@@ -167,47 +203,22 @@ class Suggester:
             for call in varied(recorded.calls[function], constants, most=_MOST_CALLS, seed=self._seed)
         ]
 
-    def _differences(
-        self, numbered: Sequence[tuple[int, Call]], changed: CodebaseState
-    ) -> list[_Difference] | NoSuggestion:
-        """Return the calls that the change alters, the best for a test first."""
-        runner, calls = self._runner, [call for _, call in numbered]
-        first = evaluate(runner, runner.original, calls, hash_seed=0)
-        others = [evaluate(runner, runner.original, calls, hash_seed=s, elsewhere=True) for s in _REPEATED_SEEDS]
-        after = evaluate(runner, changed, calls, hash_seed=0)
-        found, is_unsteady = [], False
-        for (index, attribute), outcome in first.items():
-            if not 0 <= index < len(calls) or not can_be_expected(outcome, self._sources):
-                continue
-            # What is returned instead of an object may have no such attribute.
-            new = after.get((index, attribute), after.get((index, "")))
-            if new is not None and is_noticed(outcome, new):
-                if all(is_same(outcome, other.get((index, attribute))) for other in others):
-                    nearness, call = numbered[index]
-                    found.append(_Difference(call, outcome, new, attribute, nearness))
-                else:
-                    is_unsteady = True
-        if found:
-            return sorted(found, key=lambda difference: difference.order)
-        if is_unsteady:
-            return NoSuggestion.NOT_DETERMINISTIC
-        return NoSuggestion.NO_DIFFERENCE if first and after else NoSuggestion.LIMIT
+    def _passes(self, found: Found) -> bool:
+        """Return whether a test passes on the original every time."""
+        return self._agrees(found, self._runner.original, _PASSING_SEEDS, Outcome.PASSED)
 
-    def _is_verified(self, source: str, name: str, folder: str, changed: CodebaseState) -> bool:
-        """Return whether a test passes on the original and fails with the change, every time."""
-        path = self._free_path(folder)
-        test = FileEntry(source.encode(), 0o100644)
-        original, with_change = (state.replace({path: test}) for state in (self._runner.original, changed))
-        runs = itertools.chain(
-            ((original, seed, Outcome.PASSED) for seed in _PASSING_SEEDS),
-            ((with_change, seed, Outcome.FAILED) for seed in _FAILING_SEEDS),
-        )
-        watched = set(changed.changes)
-        for state, seed, outcome in runs:
-            run = self._runner.fresh(state, [path], hash_seed=seed, like_s=self._baseline.seconds)
-            result = run.results.get(f"{path}::{name}")
-            has_change = state is original or watched <= run.exercised
-            if run.fault or not has_change or result is None or result.outcome is not outcome:
+    def _fails(self, found: Found, changed: CodebaseState) -> bool:
+        """Return whether a test fails with a change every time."""
+        return self._agrees(found, changed, _FAILING_SEEDS, Outcome.FAILED)
+
+    def _agrees(self, found: Found, state: CodebaseState, hash_seeds: Sequence[int], outcome: Outcome) -> bool:
+        path = self._free_path(found.folder)
+        with_test = state.replace({path: FileEntry(found.source(()).encode(), 0o100644)})
+        watched = set(state.changes)
+        for hash_seed in hash_seeds:
+            run = self._runner.fresh(with_test, [path], hash_seed=hash_seed, like_s=self._baseline.seconds)
+            result = run.results.get(f"{path}::{found.name}")
+            if run.fault or not watched <= run.exercised or result is None or result.outcome is not outcome:
                 return False
         return True
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_ssr.suggestions.calls import Argument, Call
-from pytest_ssr.suggestions.literals import Literal, source_of
+from pytest_ssr.suggestions.expressions import near_expressions
+from pytest_ssr.suggestions.literals import Expression, Literal, source_of
 from pytest_ssr.suggestions.nearby_values import values_near
+from pytest_ssr.suggestions.oddness import oddness_of
 
 _MOST_RECORDED, _MOST_CONSTANTS = 30, 12
 _SHARE_OF_SINGLE, _SHARE_OF_POOLED = 0.6, 0.8
@@ -51,8 +53,14 @@ def _neighbours(call: Call, constants: Sequence[Literal], pools: dict[_Slot, lis
     """Yield the calls that differ in one value, or by a swap of two."""
     for slot in _slots(call):
         value = _argument(call, slot).value
-        for other in _distinct([*values_near(value, constants), *pools.get(slot, ())], value):
-            yield _with(call, slot, other)
+        near = [(other, oddness_of(other, value)) for other in values_near(value, constants)]
+        if isinstance(value, Expression):
+            near = list(near_expressions(value, constants))
+        # A value that a test uses somewhere is not odd.
+        used = [(other, 0) for other in pools.get(slot, ())]
+        plain = {source_of(other) for other, _ in used}
+        for other, oddness in _distinct([*near, *used], value):
+            yield _with(call, slot, other, 0 if source_of(other) in plain else oddness)
     for first, second in itertools.pairwise(range(len(call.given))):
         a, b = call.given[first], call.given[second]
         if a.kind == b.kind == "" and type(a.value) is type(b.value) and a.value != b.value:
@@ -88,20 +96,20 @@ def _argument(call: Call, slot: _Slot) -> Argument:
     return (call.init if slot[0] else call.given)[slot[1]]
 
 
-def _with(call: Call, slot: _Slot, value: Literal) -> Call:
+def _with(call: Call, slot: _Slot, value: Literal, oddness: int = 0) -> Call:
     arguments = list(call.init if slot[0] else call.given)
     arguments[slot[1]] = replace(arguments[slot[1]], value=value)
     changed = {"init" if slot[0] else "given": tuple(arguments)}
-    return replace(call, steps=call.steps + 1, **changed)  # type: ignore[arg-type]
+    return replace(call, steps=call.steps + 1, oddness=call.oddness + oddness, **changed)  # type: ignore[arg-type]
 
 
-def _distinct(values: Iterable[Literal], value: Literal) -> Iterator[Literal]:
+def _distinct(values: Iterable[tuple[Literal, int]], value: Literal) -> Iterator[tuple[Literal, int]]:
     seen = {source_of(value)}
-    for other in values:
+    for other, oddness in values:
         text = source_of(other)
         if text not in seen:
             seen.add(text)
-            yield other
+            yield other, oddness
 
 
 def _in_turns(groups: Sequence[Sequence[Call]]) -> Iterator[Call]:

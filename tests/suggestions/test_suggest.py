@@ -60,16 +60,37 @@ class Basket:
             yield size
 
 
-def of_object(item):
+    def raise_limit(self, by):
+        self.limit += by
+
+
+def of_object(item, like, at):
     return item is not None
+
+
+def room(basket, count=len):
+    return basket.limit - count("ab")
 
 
 def basket(limit):
     return Basket(limit)
 
 
-def unused(a):
+def unused(a, b, c):
     return a + 1
+
+
+def spare(a):
+    return a * 3
+
+
+def shown(a):
+    '''Return the next number.
+
+    >>> shown(2)
+    3
+    '''
+    return a + 1 if a < 9 else 0
 
 
 def label(name):
@@ -93,9 +114,11 @@ def test_price():
 def test_basket():
     assert shop.Basket(4).fits(1, 2)
     assert list(shop.Basket(3).sizes(2))
-    assert shop.of_object(object())
+    assert shop.of_object(object(), object(), object())
     assert shop.label("a")
     assert shop.basket(2)
+    assert shop.room(shop.Basket(4))
+    shop.Basket(1).raise_limit(2)
 """
 
 BOUNDARY_TEST = """\
@@ -151,15 +174,21 @@ def test_a_suggested_test_fails_with_the_change_and_passes_without(tmp_path: Pat
             "assert price(1, rate=2) == 2": ("return amount * rate\n", "return amount\n"),
             "assert Basket(2).fits(1, 2)": ("<= self.limit", "< self.limit"),
             "assert basket(2).limit == 2": ("return Basket(limit)", "return Basket(limit + 1)"),
-            "assert Basket(2).limit == 2": ("self.limit = limit", "self.limit = limit + 1"),
+            "assert Basket(1).limit == 1": ("self.limit = limit", "self.limit = limit + 1"),
             "assert due(datetime.date(2024, 12, 31)) == datetime.date(2025, 1, 14)": ("else 14", "else 13"),
-            "assert list(Basket(0).sizes(2)) == []": ("range(first, self.limit)", "range(first, 3)"),
+            "assert list(Basket(4).sizes(2)) == [2, 3]": ("range(first, self.limit)", "range(first, 3)"),
+            # Nothing calls it.
+            "assert spare(1) == 3": ("a * 3", "a * 4"),
+            # An object of the project, a method that returns nothing, and an example in a docstring.
+            "assert room(Basket(4), len) == 2": ("basket.limit - count", "basket.limit + count"),
+            "assert basket.limit == 3": ("self.limit += by", "self.limit -= by"),
+            "assert shown(2) == 3": ("a + 1 if", "a + 2 if"),
         }
         found = {line: suggested(campaign, *change).test.splitlines()[-1].strip() for line, change in expected.items()}
         assert found == {line: line for line in expected}
         reasons = {
             NoSuggestion.NO_LITERAL_INPUTS: ("is not None", "is not 3"),
-            NoSuggestion.NOT_REACHED: ("a + 1", "a - 1"),
+            NoSuggestion.NOT_REACHED: ("a + 1\n", "a - 1\n"),
             # The order of a set depends on the hash seed.
             NoSuggestion.NOT_DETERMINISTIC: ("+ name.strip()", "+ name"),
             NoSuggestion.NO_DIFFERENCE: ("amount > 100", "100 < amount"),
@@ -238,7 +267,7 @@ def test_hostile_functions_neither_break_the_search_nor_fake_a_test(tmp_path: Pa
         assert suggested(campaign, "a + 4", "a - 4").test.endswith("assert sleeps(1) == 5\n")
         assert suggested(campaign, "a + 5", "a - 5").test.endswith("assert leaves(1) == 6\n")
         assert suggested(campaign, "a + 8", "a + 9").reason is NoSuggestion.NOT_VERIFIED
-        assert suggested(campaign, "a + 3", "a - 3").reason is NoSuggestion.NOT_REACHED
+        assert suggested(campaign, "a + 3", "a - 3").reason is NoSuggestion.NO_DIFFERENCE
 
 
 @pytest.mark.long

@@ -1,7 +1,8 @@
 """Write values as source: literals, containers of them, and dates, times, `Decimal` and `Fraction` of Python itself.
 
 Only values of exactly these types are written, so that no `__repr__` of the project runs; `equal_literal` also writes
-values of subclasses that inherit their comparison. What it needs is bound here, before the project is imported.
+values of subclasses that inherit their comparison. Other values are left to a function `other`, if there is one. What
+it needs is bound here, before the project is imported.
 """
 
 import datetime
@@ -12,10 +13,12 @@ from builtins import (  # a project may replace them later
     bytes,
     dict,
     float,
+    frozenset,
     int,
     isinstance,
     len,
     list,
+    range,
     repr,
     set,
     sorted,
@@ -39,15 +42,18 @@ _BASES = (
 )
 
 
-def literal(value):
-    """Return a value as source text; None if it has another type, or is too large."""
-    text = _text(value, 0, False)
+def literal(value, other=None, depth=0):
+    """Return a value as source text; None if it has another type, or is too large.
+
+    other: returns the text of a value of another type, given its depth in containers, or None. depth: the value's own.
+    """
+    text = _text(value, depth, False, other)
     return text if text is not None and len(text) <= MOST_CHARACTERS else None
 
 
 def equal_literal(value):
     """Return the source text of a value that equals the given one, such as a tuple for a named tuple; None as above."""
-    text = _text(value, 0, True)
+    text = _text(value, 0, True, None)
     return text if text is not None and len(text) <= MOST_CHARACTERS else None
 
 
@@ -60,7 +66,7 @@ def _plain(value):
     return value
 
 
-def _text(value, depth, equal):
+def _text(value, depth, equal, other):
     kind = type(value)
     if equal and kind is not bool:
         value = _plain(value)
@@ -77,27 +83,30 @@ def _text(value, depth, equal):
         return repr(value) if len(value) <= MOST_CHARACTERS else None
     if kind is _DECIMAL:
         return repr(value) if value.is_finite() and -_LARGEST_EXPONENT < value.adjusted() < _LARGEST_EXPONENT else None
-    if kind in (_DAY, _SPAN, _ZONE, _FRACTION) or (kind in _TIMES and type(value.tzinfo) in (_NONE, _ZONE)):
+    if kind in (_DAY, _SPAN, _ZONE, _FRACTION, range) or (kind in _TIMES and type(value.tzinfo) in (_NONE, _ZONE)):
         return repr(value)
-    if depth > _MOST_DEPTH or kind not in (list, tuple, dict, set) or len(value) > MOST_CHARACTERS:
+    if kind not in (list, tuple, dict, set, frozenset):
+        return other(value, depth) if other is not None and depth <= _MOST_DEPTH else None
+    if depth > _MOST_DEPTH or len(value) > MOST_CHARACTERS:
         return None
     if kind is dict:
-        return _of_dict(value, depth, equal)
-    items = [_text(item, depth + 1, equal) for item in value]
+        return _of_dict(value, depth, equal, other)
+    items = [_text(item, depth + 1, equal, other) for item in value]
     if None in items:
         return None
-    if kind is set:
-        return "{%s}" % ", ".join(sorted(items)) if items else "set()"
+    if kind in (set, frozenset):
+        text = "{%s}" % ", ".join(sorted(items)) if items else "set()"
+        return text if kind is set else "frozenset(%s)" % text
     joined = ", ".join(items)
     if kind is list:
         return "[%s]" % joined
     return "(%s,)" % joined if len(items) == 1 else "(%s)" % joined
 
 
-def _of_dict(value, depth, equal):
+def _of_dict(value, depth, equal, other):
     pairs = []
     for key, item in value.items():
-        texts = _text(key, depth + 1, equal), _text(item, depth + 1, equal)
+        texts = _text(key, depth + 1, equal, other), _text(item, depth + 1, equal, other)
         if None in texts:
             return None
         pairs.append("%s: %s" % texts)

@@ -1,11 +1,14 @@
 """Evaluate expressions twice each, and write what comes out.
 
-Input: on standard input one JSON object: `out` (a file to append to), `cases` (lists of [imports, expression]).
+Input: on standard input one JSON object: `out` (a file to append to), `cases` (lists of [imports, expression]). An
+expression may bind the instance whose method it calls to the name `ssr_instance`.
 Output: one JSON list per expression: its index, an empty string, and [`value`, literal], [`items`, literal] of an
 iterator, [`raises`, module and name of the exception, file and line that raised it], [`object`], or [`other`]; and
-after an object one per public attribute, with its name and [`value`, literal], and one for its text, `__str__`. An
-expression whose second evaluation differs gives [`varies`]; one that takes long gives [`other`], and after several of
-these no more are evaluated.
+after an object one per public attribute, with its name and [`value`, literal], and those for its text, `__str__`,
+whether it is true, `__bool__`, the list of its items, `__iter__`, and of its pairs, `__items__`. If a method returns
+None, the same follows for the instance after the call, each attribute after a dot. An expression whose second
+evaluation differs gives [`varies`]; one that takes long gives [`other`], and after several of these no more are
+evaluated.
 """
 
 import itertools
@@ -21,6 +24,7 @@ _MOST_ITEMS, _MOST_ATTRIBUTES = 100, 20
 _MOST_S, _MOST_SLOW = 0.5, 6
 _slow = []
 _ITERATORS = (types.GeneratorType, map, filter, zip, enumerate, type(reversed([])))
+_COMPUTED = (property, types.MemberDescriptorType)
 _ROOT = os.getcwd().rstrip("/") + "/"
 _write, _islice, _encode, _literal = os.write, itertools.islice, json.JSONEncoder().encode, literals.equal_literal
 _iterators, _setitimer = _ITERATORS, signal.setitimer
@@ -47,8 +51,11 @@ def _outcomes(imports, expression):
             kind, value = "items", list(_islice(value, _MOST_ITEMS))
             if len(value) == _MOST_ITEMS:
                 return [["", ["other"]]]
-        text = _literal(value)
-        return [["", [kind, text]]] if text is not None else _attributes(value)
+        found = _described(value, kind)
+        if value is None and "ssr_instance" in names:
+            after = _described(names["ssr_instance"], "value")
+            found += [["." + attribute, outcome] for attribute, outcome in after if outcome[0] == "value"]
+        return found
     except Exception as error:
         return [["", _raised(error)]]
     except BaseException:
@@ -57,15 +64,34 @@ def _outcomes(imports, expression):
         _setitimer(signal.ITIMER_REAL, 0)
 
 
+def _described(value, kind):
+    text = _literal(value)
+    return [["", [kind, text]]] if text is not None else _attributes(value)
+
+
 def _attributes(value):
     """Return the public attributes of an object that have literals, without methods."""
     kind = type(value)
-    names = list(getattr(value, "__dict__", ())) + [n for n in dir(kind) if isinstance(getattr(kind, n), property)]
+    names = list(getattr(value, "__dict__", ())) + [n for n in dir(kind) if isinstance(getattr(kind, n), _COMPUTED)]
     found = []
     for name in sorted(n for n in names if isinstance(n, str) and not n.startswith("_"))[:_MOST_ATTRIBUTES]:
         text = _literal(getattr(value, name))
         if text is not None:
             found.append([name, ["value", text]])
+    if (
+        not isinstance(value, (str, bytes))
+        and hasattr(kind, "__iter__")
+        and hasattr(kind, "__len__")
+        and len(value) < _MOST_ITEMS
+    ):
+        text = _literal(list(_islice(value, _MOST_ITEMS)))
+        if text is not None:
+            found.append(["__iter__", ["value", text]])
+        text = _literal(list(_islice(value.items(), _MOST_ITEMS))) if hasattr(kind, "items") else None
+        if text is not None:
+            found.append(["__items__", ["value", text]])
+    if hasattr(kind, "__bool__"):
+        found.append(["__bool__", ["value", "True" if value else "False"]])
     if kind.__str__ is not object.__str__:
         text = _literal(str(value))
         if text is not None and " at 0x" not in text:

@@ -4,18 +4,24 @@ Input: the file `SSR_CALLS`, one JSON object: `out` (a file to append to), `file
 root), and `target`: the file, the name and the first line of the function. Output: one JSON object per call of the
 target, and of the project's functions that led to it: `path`, `name`, `line`, `module`, `depth` (0: the target),
 `owner` ([module, name] of the class, if the first argument is an instance or a class), `init` (what the instance was
-made with, if known) and `given`, both as lists of [parameter, kind, literal].
+made with, if known) and `given`, both as lists of [parameter, kind, literal]. In place of a literal stands
+`named("module", "name")` for a function, a class or a member of an enumeration, and
+`made("module", "class", [("parameter", "kind", literal), ...])` for an instance of a class of the project.
 """
 
+import enum
 import json
 import os
 import sys
+import types
 
 import ssr_call_literals
 
 _MOST_CALLS, _MOST_OF_ONE, _MOST_OBJECTS, _MOST_BYTES = 3000, 150, 20000, 1000000
 _DEEPEST = 6
 _VARARGS, _KEYWORDS = 4, 8
+_NAMED = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+_PUBLIC_MODULES = {"_operator": "operator"}
 
 
 class Recorder:
@@ -104,7 +110,7 @@ class Recorder:
                 init = self.init_of(first, kind)
                 if init is None:
                     return None
-        written = _literals(given)
+        written = self.literals(given)
         if written is None:
             return None
         record = {"path": path, "module": module, "name": code.co_name, "line": code.co_firstlineno, "depth": depth}
@@ -115,8 +121,35 @@ class Recorder:
         """Return what an instance was made with, as literals; None if that is not known."""
         made, given = self.made.get(id(instance), (None, None))
         if made is kind:
-            return _literals(given)
-        return [] if kind.__init__ is object.__init__ and kind.__new__ is object.__new__ else None
+            return self.literals(given)
+        # It may have been made before the tests, such as by the module that has it.
+        return [] if kind.__new__ is object.__new__ and _needs_nothing(kind.__init__) else None
+
+    def literals(self, given, depth=0):
+        """Return arguments as [name, kind, literal]; None if one of them has no literal."""
+        written = [[n, kind, ssr_call_literals.literal(value, self.expression, depth)] for n, kind, value in given]
+        return written if all(text is not None for _, _, text in written) else None
+
+    def expression(self, value, depth):
+        """Return the text of a value that has no literal: see the docstring of the module; None if it has no such."""
+        kind = type(value)
+        try:
+            if isinstance(value, _NAMED):
+                return _named(value)
+            made, given = self.made.get(id(value), (None, None))
+            if (
+                made is not kind
+                or self.path_of(getattr(sys.modules.get(kind.__module__), "__file__", None) or "") is None
+            ):
+                return None
+            written = self.literals(given, depth + 1)
+        except Exception:
+            # Attributes may be properties of the project.
+            return None
+        if written is None:
+            return None
+        pairs = ["(%r, %r, %s)" % tuple(argument) for argument in written]
+        return "made(%r, %r, [%s])" % (kind.__module__, kind.__qualname__, ", ".join(pairs))
 
     def send(self, line):
         """Append a line, unless this is a process that the tests have started."""
@@ -138,9 +171,27 @@ def _arguments(frame, code):
     return [(n, k, local[n]) for n, k in zip(names, kinds) if n in local]
 
 
-def _literals(given):
-    written = [[name, kind, ssr_call_literals.literal(value)] for name, kind, value in given]
-    return written if all(text is not None for _, _, text in written) else None
+def _needs_nothing(init):
+    """Return whether an `__init__` can be called without arguments."""
+    if not isinstance(init, types.FunctionType):
+        return init is object.__init__
+    code = init.__code__
+    needed = code.co_argcount - 1 - len(init.__defaults__ or ())
+    return needed <= 0 and code.co_kwonlyargcount == len(init.__kwdefaults__ or ())
+
+
+def _named(value):
+    """Return the text of a value that can be imported by its name; None if it cannot be."""
+    if isinstance(value, enum.Enum):
+        module, name = type(value).__module__, "%s.%s" % (type(value).__qualname__, value.name)
+    elif isinstance(value, types.MethodDescriptorType):
+        module, name = value.__objclass__.__module__, value.__qualname__
+    else:
+        module, name = value.__module__, value.__qualname__
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return "named(%r, %r)" % (_PUBLIC_MODULES.get(module, module), name) if found is value else None
 
 
 def pytest_configure(config):

@@ -1,0 +1,151 @@
+"""Test which of several inputs a test gets, and that one test is shown for all survivors it notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_ssr.campaign.suggested_tests import suggestion_lines
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
+from pytest_ssr.suggestions import differences as differences_module
+from pytest_ssr.suggestions import suggest as suggest_module
+from pytest_ssr.suggestions.calls import Argument, Call, Phrase
+from pytest_ssr.suggestions.differences import Difference, differences
+from pytest_ssr.suggestions.functions import functions_of
+from pytest_ssr.suggestions.literals import Expression
+from pytest_ssr.suggestions.oddness import oddness_of
+from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind
+from pytest_ssr.suggestions.suggest import Found, Suggester
+
+CODE = b"def widest(boxes):\n    return boxes\n\n\ndef _scaled(area):\n    return area\n"
+WIDEST, SCALED = functions_of("src/tools/box.py", CODE)
+
+
+def about(source: str) -> Phrase:
+    """Return a phrase about `widest`."""
+    return Phrase(WIDEST, Expression(source, frozenset(("from tools.box import widest",))))
+
+
+@pytest.mark.parametrize(
+    ("plain", "odd", "original"),
+    [
+        ("d", "", "navy"),
+        ("navy1", "navyblue", "navy"),
+        ("navy", " navy", "navy"),
+        ("2:3", "2::3x", "1:2"),
+        (".", "%s{2,}", "-"),
+        ("2012-10", "10-26", "2012-10-26"),
+        ("1-2", "1--2", "1.2"),
+        ("b", "'", "a"),
+        ("2012-10-27", "100-10-26", "2012-10-26"),
+        ("é", "naïve", "à"),
+        (101, 100_000, 7),
+        (1987, 1, 2007),
+        (-1.5, 0.30000000000000004, 1.5),
+        ("navy", "yvan", "navy"),
+        ([1, 2], [1, ""], [1]),
+    ],
+)
+def test_a_plain_value_comes_before_an_odd_one(plain: object, odd: object, original: object) -> None:
+    assert oddness_of(plain, original) <= 0
+    if not (isinstance(original, str) and not original.isascii()):
+        assert oddness_of(odd, original) > 0
+
+
+def call(a: object, *, steps: int = 0, oddness: int = 0, private: bool = False) -> Call:
+    """Return a call of a function."""
+    function = SCALED if private else WIDEST
+    return Call(function, "tools.box", "", (), (Argument("a", "", a),), {}, steps, oddness)
+
+
+def test_the_plainest_public_call_with_a_value_is_the_best() -> None:
+    value, raises = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.RAISES, None, "builtins", "ValueError")
+    empty = CallOutcome(OutcomeKind.VALUE, "")
+    ordered = [
+        Difference(call(30000, steps=2), value, value, "", 1),
+        Difference(call("odd", steps=1, oddness=1), value, value, "", 0),
+        Difference(call(1), empty, value, "", 0),
+        Difference(call(1), raises, value, "", 0),
+        Difference(call(1, private=True), value, value, "", 0),
+    ]
+    assert sorted([*ordered[2:], *ordered[:2]], key=lambda d: d.order) == ordered
+    assert about("widest(tools._box.x)").is_private
+    assert not about("widest(x.__len__)").is_private
+
+
+def test_only_recorded_calls_of_private_functions_are_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, changed = object(), object()
+
+    def evaluated(runner: object, state: object, calls: Sequence[Call], **options: object) -> object:
+        value = CallOutcome(OutcomeKind.VALUE, int(state is original))
+        return {(index, ""): value for index in range(len(calls))}
+
+    monkeypatch.setattr(differences_module, "evaluate", evaluated)
+    search: Callable[..., Any] = differences
+    runner: Any = SimpleNamespace(original=original)
+    calls = [call(n, steps=n % 2, private=n < 2) for n in range(3)]
+    found = search(runner, [(0, c) for c in calls], changed, {})
+    assert [d.call for d in found] == [calls[2], calls[0]]
+    assert search(runner, [(0, calls[1])], changed, {}) is NoSuggestion.ODD_INPUTS
+    special = Phrase(WIDEST, Expression("Box(1).__hash__()"))
+    assert search(runner, [(0, special)], changed, {}) is NoSuggestion.ODD_INPUTS
+
+
+def test_a_test_that_notices_several_survivors_is_shown_once() -> None:
+    def suggested(index: int, change: str, same_as: int | None = None) -> SuggestedTest:
+        source = f"def test():\n    # notices: {change}\n    assert f()\n"
+        return SuggestedTest(index, "a.py", index, "f", source, change=change, same_as=same_as)
+
+    found = [suggested(3, "a -> b"), suggested(5, "c -> d"), suggested(8, "e -> f", 3)]
+    lines = [
+        line for _, line in suggestion_lines([*found, SuggestedTest(9, "a.py", 9, "g", reason=NoSuggestion.LIMIT)])
+    ]
+    assert lines[0] == "suggested tests: 2 notice 3 of 4 survivors; none for: limit 1"
+    assert lines[2:8] == [
+        "  a.py:3 f",
+        "  a.py:8 f",
+        "    def test():",
+        "        # notices: a -> b",
+        "        # notices: e -> f",
+        "        assert f()",
+    ]
+    assert SuggestedTest.from_json(found[2].to_json()) == found[2]
+
+
+def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = CallOutcome(OutcomeKind.VALUE, 1)
+    noticing = {2: {(1, ""): CallOutcome(OutcomeKind.VALUE, 2)}, 3: {(0, ""): one, (1, ""): one}}
+    runner: Any = SimpleNamespace(snapshot=SimpleNamespace(read=lambda path: CODE))
+    suggester: Any = Suggester(runner, SimpleNamespace(), (), seed=0)  # type: ignore[arg-type] # no run is made
+
+    def search(result: CandidateResult, changed: object) -> Found:
+        found = Found(result.index, Difference(call(result.index), one, one, "", 0), "tests")
+        suggester._found.append(found)
+        return found
+
+    monkeypatch.setattr(suggester, "_search", search)
+    monkeypatch.setattr(suggester, "_fails", lambda found, changed: True)
+    monkeypatch.setattr(
+        suggest_module, "evaluate", lambda runner, changed, calls, hash_seed: noticing.get(changed.n, {})
+    )
+    found = []
+    for n in range(4):
+        diff = f"-a{n}\n+b{n}\n"
+        survivor = CandidateResult(n, CandidateStatus.SURVIVED, "mutation", "change", "box.py", 1, "f", "", diff)
+        found.append(suggester.suggest(survivor, SimpleNamespace(changes={"box.py": b""}, n=n)))
+    assert [s.same_as for s in found] == [None, None, 1, None]
+    assert "widest(1)" in found[2].test
+    assert "# notices: a2 -> b2" in found[2].test
+
+
+def test_an_instance_after_a_call_that_raises_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    value, raises = CallOutcome(OutcomeKind.VALUE, 1), CallOutcome(OutcomeKind.RAISES, None, "builtins", "KeyError")
+    outcomes = {"original": {(0, ".a"): value}, "changed": {(0, ""): raises}}
+    monkeypatch.setattr(differences_module, "evaluate", lambda runner, state, *rest, **options: outcomes[state])
+    search: Callable[..., Any] = differences
+    found = search(SimpleNamespace(original="original"), [(0, about("Box().add(1)"))], "changed", {})
+    assert found is NoSuggestion.NO_DIFFERENCE
