@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from pytest_ssr.campaign.report import set_aside_line
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.test_run import SetAside
 
 SOURCE = b"import logging\n\n\ndef f(a):\n    logging.info('x')\n    return a\n"
 CHANGED = SOURCE.replace(b"'x'", b"'y'")
@@ -48,6 +50,13 @@ def test_probably_equivalent_survivors_are_marked_and_last() -> None:
         "h  2 of 2: change  (1 probably equivalent: logging)",
         "f  1 of 1: change  (probably equivalent: logging)",
     ]
+
+
+def test_tests_that_are_set_aside_are_grouped_by_reason() -> None:
+    reasons = {f"t.py::test_{n}": SetAside.SKIPPED if n == 1 else SetAside.FAILED for n in range(6)}
+    assert set_aside_line(reasons) == (
+        "set aside: t.py::test_0, t.py::test_2, t.py::test_3 and 2 more (failed); t.py::test_1 (skipped)"
+    )
 
 
 def test_what_a_comment_skips_is_counted() -> None:

@@ -15,6 +15,8 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.service import project_report
 from harness.service.dashboard.annotated_source import Edit, Part, coloured_source, edits_of, excerpt
+from harness.service.dashboard.highlighting import highlighted_diff, lines_in_strings
+from harness.service.dashboard.project_map import Region, project_maps
 from harness.service.dashboard.project_page import project_page
 from pytest_ssr.campaign.findings import RECORDS
 from pytest_ssr.campaign.report_files import ReportFiles
@@ -70,6 +72,35 @@ def test_each_line_has_its_syntax_colours(tmp_path):
 )
 def test_edits_have_the_numbers_of_the_source(diff, edits):
     assert edits_of(diff, "shop/cart.py") == edits
+
+
+def test_the_map_of_one_file_shows_its_functions(tmp_path):
+    findings = example(tmp_path)
+    alone = replace(findings, campaign=replace(findings.campaign, files=("shop/cart.py",)))
+    titles = re.findall(r"<title>([^<]*lines[^<]*)</title>", project_page(alone))
+    assert set(titles) == {"total, 6 lines: 2 of 4 changes survived", "label, 3 lines: nothing tried"}
+    titles = re.findall(r"<title>([^<]*lines[^<]*)</title>", project_page(findings))
+    assert [title.partition(",")[0] for title in titles] == ["shop/cart.py", "shop/empty.py"] * 2
+
+
+def test_names_on_the_map_leave_out_folders_and_classes_if_there_is_no_room():
+    regions = [Region(f"shop/parts/{name}.py", f"{name}.py", 10) for name in ("an_unusually_long_name", "cart")]
+    wide, _ = project_maps(regions)
+    assert {cell.label for cell in wide.cells} == {"an_unusually_long_name.py", "cart.py"}
+    regions = [Region(f"Parser.method_{n:02}", f"method_{n:02}", 10) for n in range(40)]
+    wide, _ = project_maps(regions)
+    assert {cell.label for cell in wide.cells} == {region.short for region in regions}
+
+
+def test_a_hunk_that_begins_within_a_docstring_has_the_colours_of_the_file():
+    source = 'def f():\n    """One.\n\n    Two.\n    """\n    return 1\n\n\ndef g():\n    """\n    Three."""\n'
+    diff = (
+        '--- a/m.py\n+++ b/m.py\n@@ -5,6 +5,6 @@\n     """\n-    return 1\n+    return 2\n \n \n def g():\n     """\n'
+    )
+    assert lines_in_strings("m.py", source) == {3: '"""', 4: '"""', 5: '"""', 11: '"""'}
+    shown = highlighted_diff(diff, opened=lambda path: lines_in_strings(path, source))
+    codes = [line.code for line in shown.lines if line.kind in ("added", "removed", "same")]
+    assert ['class="c-k"' in code for code in codes] == [False, True, True, False, False, True, False]
 
 
 def test_without_the_source_the_diffs_are_shown(tmp_path):
