@@ -43,7 +43,8 @@ class EquivalenceSign(StrEnum):
 
 
 _LOGGER = re.compile(rb"(?:.*[._])?log(?:ger|ging)?(?:\(\))?", re.IGNORECASE)
-_LOGGING_METHODS = frozenset((b"debug", b"info"))
+_LOGGING_METHODS = frozenset((b"debug",))
+"""`info` is often meant for users: the progress of a command, statistics, that a mail was sent."""
 _LOGGING_FUNCTION = re.compile(rb"(?:\w*_)?log(?:s|ged|ger|ging)?(?:_\w*)?", re.IGNORECASE)
 _STRING_START = re.compile(rb"\(?\s*[rbfu]{0,2}[\"']", re.IGNORECASE)
 _IDENTITY = {b"is": b"==", b"is not": b"!="}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,10 @@ from pytest_ssr.campaign.report import set_aside_line
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.test_run import SetAside
 
-SOURCE = b"import logging\n\n\ndef f(a):\n    logging.info('x')\n    return a\n"
+SOURCE = b"import logging\n\n\ndef f(a):\n    logging.debug('x')\n    return a\n"
 CHANGED = SOURCE.replace(b"'x'", b"'y'")
 
 
@@ -49,6 +51,17 @@ def test_probably_equivalent_survivors_are_marked_and_last() -> None:
         "g  1 of 1: change",
         "h  2 of 2: change  (1 probably equivalent: logging)",
         "f  1 of 1: change  (probably equivalent: logging)",
+    ]
+
+
+def test_places_that_no_test_reaches_are_marked() -> None:
+    unreached = CheckReason(CheckCode.NOT_REACHED)
+    shown = lines(
+        [replace(survivor(1, "f"), reason=unreached), survivor(2, "g"), replace(survivor(3, "g"), reason=unreached)]
+    )
+    assert [line for line in shown if line.startswith("  a.py")] == [
+        "  a.py:2 g  2 of 2: change",
+        "  a.py:1 f  1 of 1: change  (no test runs it)",
     ]
 
 

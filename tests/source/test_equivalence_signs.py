@@ -22,7 +22,7 @@ def parse(text: str, size: int | float = 3) -> int:
     """Read a text."""
     logger.debug("read %s", text)
     if logger.isEnabledFor(10):
-        logger.info("more")
+        logger.debug("more")
     if not isinstance(text, str):
         raise TypeError(text)
     if not isinstance(size, int):
@@ -38,11 +38,12 @@ def parse(text: str, size: int | float = 3) -> int:
         raise KeyError(msg)
     warnings.warn("old", DeprecationWarning, stacklevel=2)
     assert count != 9, "nine"
+    logger.info("parsed")
     return count
 
 
 def log_size(size):
-    logger.info("size")
+    logger.debug("size")
 
 
 def shape_of(shape: "Circle | Square") -> int:
@@ -82,7 +83,7 @@ if __name__ == "__main__":
         ('logger.debug("read %s", text)', "pass", "logging"),
         ("logger.isEnabledFor(10)", "not logger.isEnabledFor(10)", "logging"),
         (
-            '    logger.debug("read %s", text)\n    if logger.isEnabledFor(10):\n        logger.info("more")\n',
+            '    logger.debug("read %s", text)\n    if logger.isEnabledFor(10):\n        logger.debug("more")\n',
             "",
             "logging",
         ),
@@ -117,7 +118,8 @@ if __name__ == "__main__":
         ("count is None", "count is not None", None),
         ("count is None", "text is None", None),
         ('logger.error("failed")', "pass", None),
-        ('logger.info("size")', "pass", None),
+        ('logger.debug("size")', "pass", None),
+        ('logger.info("parsed")', "pass", None),
         ("raise TypeError(size)", "pass", None),
         ("raise ValueError(", "raise TypeError(", None),
         ("404", "405", None),

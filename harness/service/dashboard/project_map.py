@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.service.dashboard.tree_map import Rectangle, fitting_label, layout
 from pytest_ssr.campaign.score import Score
@@ -58,6 +58,9 @@ def project_maps(regions: Sequence[Region]) -> list[ProjectMap]:
     """Return the map of regions for each width."""
     shown = sorted(regions, key=lambda region: (-region.lines, region.name))[:MOST_REGIONS]
     folder = posixpath.commonpath([posixpath.dirname(region.name) for region in shown]) if shown else ""
+    times = Counter(region.short for region in shown)
+    # A short name that several regions have would not tell them apart.
+    shown = [region if times[region.short] == 1 else replace(region, short=region.name) for region in shown]
     maps = []
     for css, (width, height) in _SIZES.items():
         areas = layout([region.lines for region in shown], Rectangle(0, 0, width, height))

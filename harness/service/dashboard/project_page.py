@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -133,19 +134,25 @@ def project_page(findings: Findings) -> str:
 
 
 def _files(findings: Findings) -> list[FilePart]:
-    """Return the files with changes; those with most survivors first."""
+    """Return the files with changes; those with the survivors that matter most first."""
     by_file: dict[str, dict[str, list[CandidateResult]]] = {}
     for result in findings.results:
         by_file.setdefault(result.path, {}).setdefault(result.scope, []).append(result)
     survivors = {path: sum(map(_survived, scopes.values())) for path, scopes in by_file.items()}
-    ordered = sorted(by_file, key=lambda path: (-survivors[path], path))
+    positions = {survivor.result.index: n for n, survivor in enumerate(findings.survivors)}
+    last = len(positions)
+
+    def first(results: Iterable[CandidateResult]) -> int:
+        return min((positions.get(result.index, last) for result in results), default=last)
+
+    ordered = sorted(by_file, key=lambda path: (first(itertools.chain(*by_file[path].values())), path))
     addresses = {bug.result.index: f"#bug-{number}" for number, bug in enumerate(findings.bugs)}
     signs = findings.signs
     found = []
     for number, path in enumerate(ordered):
         source = findings.source(path) if survivors[path] else None
         lines = coloured_source(source, path) if source is not None else None
-        functions = sorted(by_file[path].items(), key=lambda item: (-_survived(item[1]), item[1][0].line, item[0]))
+        functions = sorted(by_file[path].items(), key=lambda item: (first(item[1]), item[1][0].line, item[0]))
         found.append(
             FilePart(
                 f"file-{number}",
@@ -201,9 +208,9 @@ def _function(
 
 
 def _change(result: CandidateResult, addresses: dict[int, str], sign: EquivalenceSign | None) -> Change:
-    note = result.explanation if result.status is not CandidateStatus.SURVIVED else ""
+    note = result.explanation if result.status is not CandidateStatus.SURVIVED or not result.is_reached else ""
     if sign is not None:
-        note = f"probably equivalent: {sign}"
+        note = "; ".join([f"probably equivalent: {sign}", *([note] if note else [])])
     if result.status is CandidateStatus.VALID:
         note = f"{result.fail_to_pass} test{'s' if result.fail_to_pass != 1 else ''} fail"
     return Change(
