@@ -1,10 +1,11 @@
 """Draw changes that are marked "probably equivalent", so that a person can judge whether they are.
 
-Run: `python benchmarks/equivalence_marks.py FOLDER... --out DRAWN.md [--per-sign 25] [--survivors FINDINGS.json...]`.
+Run: `python benchmarks/equivalence_marks.py FOLDER... --out DRAWN.md [--per-sign 25] [--seed 0]
+[--survivors FINDINGS.json...]`.
 The folders hold the code of projects; no test is run. The default injectors list changes of each; those with a mark are
-drawn evenly over the signs, then over the projects, with a fixed seed. FINDINGS.json: what `ssr inject --json` printed;
+drawn evenly over the signs, then over the projects, with the seed. FINDINGS.json: what `ssr inject --json` printed;
 its survivors are listed too, with and without a mark. The output has each change as a diff without context, numbered,
-for judgements by hand; `benchmarks/results/2026-11-27-equivalence.md` has those of one draw.
+for judgements by hand; `benchmarks/results/2026-11-27-equivalence.md` has those of two draws.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def parse(text: str, size: int | float = 3) -> int:
         logger.error("failed")
     if count > 4:
         raise ValueError(f"too many: {count}", 404)
+    if count > 6:
+        raise LookupError("six %s" % text)
     if count > 5:
         msg = "five" + text
         raise KeyError(msg)
@@ -94,6 +96,8 @@ if __name__ == "__main__":
         ('f"too many: {count}"', 'f""', "message"),
         ('msg = "five" + text', 'msg = ""', "message"),
         ('"old"', '"new"', "message"),
+        ("six %s", "seven %s", "message"),
+        ('"six %s" % text', '""', "message"),
         ('"nine"', '""', "message"),
         ("<Shape>", "<shape>", "repr"),
         ('return "<Shape>"', "return f''", "repr"),
@@ -111,6 +115,7 @@ if __name__ == "__main__":
         ("{count}", "{count[0]}", None),
         ('"five" + text', '"five" // text', None),
         ('"old"', "None", None),
+        ('"six %s" %', '"" %', None),
         ('return "<Shape>"', "return None", None),
         ('return "<Shape>"', "pass", None),
         ("isinstance(size, int)\n    count", "isinstance(int, size)\n    count", None),
