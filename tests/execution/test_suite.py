@@ -186,6 +186,14 @@ def test_every_kind_of_end_is_distinguished(tmp_path: Path, body: str, status: R
         assert run.fault
 
 
+def test_the_whole_error_of_a_conftest_is_the_reason(tmp_path: Path) -> None:
+    error = 'raise RuntimeError("no database:\\n\\n  set its address\\n  or start it")\n'
+    runner = runner_on(tmp_path, {"conftest.py": error, "test_a.py": "def test_a():\n    pass\n"})
+    run, _ = runner.suite(runner.original)
+    assert run.status is RunStatus.USAGE_ERROR
+    assert run.reason.endswith("RuntimeError: no database: set its address or start it")
+
+
 def test_the_projects_own_options_are_kept_but_for_those_that_change_the_run(tmp_path: Path) -> None:
     ini = "[pytest]\nmarkers = slow\naddopts = -xvs -m 'not slow' --maxfail=1 --durations 3 -n 2 --ff\n"
     tests = (
