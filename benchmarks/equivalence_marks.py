@@ -1,10 +1,11 @@
 """Draw changes that are marked "probably equivalent", so that a person can judge whether they are.
 
-Run: `python benchmarks/equivalence_marks.py FOLDER... --out DRAWN.md [--per-sign 25] [--survivors FINDINGS.json...]`.
+Run: `python benchmarks/equivalence_marks.py FOLDER... --out DRAWN.md [--per-sign 25] [--seed 0]
+[--survivors FINDINGS.json...]`.
 The folders hold the code of projects; no test is run. The default injectors list changes of each; those with a mark are
-drawn evenly over the signs, then over the projects, with a fixed seed. FINDINGS.json: what `ssr inject --json` printed;
+drawn evenly over the signs, then over the projects, with the seed. FINDINGS.json: what `ssr inject --json` printed;
 its survivors are listed too, with and without a mark. The output has each change as a diff without context, numbered,
-for judgements by hand; `benchmarks/results/2026-11-27-equivalence.md` has those of one draw.
+for judgements by hand; `benchmarks/results/2026-11-27-equivalence.md` has those of two draws.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class Drawn:
         return [f"{self.project} {self.path}:{self.line} {self.scope} [{self.sign or 'no mark'}]", *changed]
 
 
-def marked(folder: Path) -> Iterator[Drawn]:
+def marked(folder: Path, seed: int) -> Iterator[Drawn]:
     """Yield the marked changes among the first candidates of a project."""
     tree = SourceFolder(folder)
-    candidates = interleave([i.candidates(tree, seed=0) for i in load_injectors("mutation,removal")])
+    candidates = interleave([i.candidates(tree, seed=seed) for i in load_injectors("mutation,removal")])
     for candidate in itertools.islice(candidates, MOST_CANDIDATES):
         (path, changed), *others = candidate.changes.items()
         sign = sign_of(path, tree.read(path), changed)
@@ -67,9 +68,9 @@ def survivors(file: Path) -> Iterator[Drawn]:
         yield Drawn(file.stem, *where, item["equivalence"] or "", item["diff"])
 
 
-def drawn_evenly(changes: Sequence[Drawn], per_sign: int) -> list[Drawn]:
+def drawn_evenly(changes: Sequence[Drawn], per_sign: int, seed: int) -> list[Drawn]:
     """Return at most `per_sign` changes of each sign, spread over the projects."""
-    rng = random.Random(0)
+    rng = random.Random(seed)
     chosen: list[Drawn] = []
     by_sign: dict[str, dict[str, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
     for change in changes:
@@ -89,10 +90,13 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--per-sign", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--survivors", nargs="*", type=Path, default=[])
     options = parser.parse_args()
-    changes = [change for folder in options.folders for change in marked(folder)]
-    chosen = drawn_evenly(changes, options.per_sign) + [s for file in options.survivors for s in survivors(file)]
+    changes = [change for folder in options.folders for change in marked(folder, options.seed)]
+    chosen = drawn_evenly(changes, options.per_sign, options.seed) + [
+        s for file in options.survivors for s in survivors(file)
+    ]
     blocks = ["\n".join([f"({number})", *change.lines, ""]) for number, change in enumerate(chosen, 1)]
     options.out.write_text("\n".join(blocks))
     print(f"{len(changes)} marked changes, {len(blocks)} listed in {options.out}")

@@ -93,6 +93,9 @@ def _oracle_files(
     stable: dict[str, set[str]] = {}
     cost: dict[str, float] = {}
     for test_id in baseline.collected:
+        if test_id in baseline.doctests_in_code:
+            # The bug is in code, which cannot be an oracle file.
+            continue
         path = test_id.split("::", 1)[0]
         cost[path] = cost.get(path, 0.0) + baseline.durations.get(test_id, 0.0)
         if test_id in baseline.stable:

@@ -110,10 +110,15 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
 
 
 def set_aside_line(set_aside: Mapping[str, SetAside]) -> str:
-    """Return a line about the tests that were set aside, with the first three."""
-    first = [f"{name} ({reason.text})" for name, reason in list(set_aside.items())[:3]]
-    more = f" and {len(set_aside) - 3} more" if len(set_aside) > 3 else ""
-    return f"set aside: {', '.join(first)}{more}"
+    """Return a line about the tests that were set aside, with the first three for each reason."""
+    by_reason: dict[SetAside, list[str]] = {}
+    for name, reason in set_aside.items():
+        by_reason.setdefault(reason, []).append(name)
+    groups = []
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        groups.append(f"{', '.join(names[:3])}{more} ({reason.text})")
+    return f"set aside: {'; '.join(groups)}"
 
 
 def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
@@ -128,12 +133,10 @@ def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
     remaining = count - valid
     if not remaining:
         return None
-    suite_s = campaign.baseline.seconds
-    run = f"{suite_s:.1f} s" if suite_s < 10 else format_duration(suite_s)
     bugs = "bug" if remaining == 1 else "bugs"
     more = " more" if valid else ""
-    seconds = estimated_s(suite_s, remaining, workers)
-    return f"one suite run takes {run}; about {format_duration(seconds)} for {remaining}{more} {bugs}"
+    seconds = estimated_s(campaign.baseline.seconds, remaining, workers)
+    return f"about {format_duration(seconds)} for {remaining}{more} {bugs}, often up to twice as long"
 
 
 def estimated_s(suite_s: float, bugs: int, workers: int) -> float:

@@ -14,7 +14,6 @@ from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.survivors import Survivor
 from pytest_ssr.project.report_marks import SARIF_SCHEMA
 from pytest_ssr.records.candidate_result import CandidateResult
-from pytest_ssr.records.check_reasons import CheckCode
 
 _FINGERPRINT = "primaryLocationLineHash"
 """The only one that GitHub compares; its form is a hash and a number."""
@@ -48,14 +47,9 @@ def survivor_message(result: CandidateResult) -> str:
     """Return one sentence about a surviving change."""
     change = f" ({result.detail})" if result.detail else ""
     name = f" in {result.scope}" if result.scope else ""
-    if is_reached(result):
+    if result.is_reached:
         return f"No test fails after the change {_rule_of(result)}{change}{name}."
     return f"No test runs this line{name}: the change {_rule_of(result)}{change} was not noticed."
-
-
-def is_reached(result: CandidateResult) -> bool:
-    """Return whether a test runs what a surviving change changes."""
-    return result.reason is None or result.reason.code is not CheckCode.NOT_REACHED
 
 
 def path_in_repository(root: str, path: str) -> str:
@@ -87,7 +81,7 @@ def _result(survivor: Survivor, rule: int, fingerprint: str, root: str) -> dict[
     return {
         "ruleId": _rule_of(result),
         "ruleIndex": rule,
-        "level": "warning" if is_reached(result) and sign is None else "note",
+        "level": "warning" if result.is_reached and sign is None else "note",
         "message": {"text": survivor_message(result)},
         "locations": [location],
         "partialFingerprints": {_FINGERPRINT: fingerprint},

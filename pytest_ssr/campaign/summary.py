@@ -102,7 +102,10 @@ def _survivor_lines(
 def _marks(here: Sequence[Survivor]) -> str:
     """Return the marks of a place's survivors, such as ` (probably equivalent: logging)`."""
     signs = [s.equivalence for s in here if s.equivalence is not None]
-    if not signs:
-        return ""
-    count = f"{len(signs)} " if len(signs) < len(here) else ""
-    return f"  ({count}probably equivalent: {', '.join(sorted(set(signs)))})"
+    marks = []
+    if signs:
+        count = f"{len(signs)} " if len(signs) < len(here) else ""
+        marks.append(f"{count}probably equivalent: {', '.join(sorted(set(signs)))}")
+    if not any(s.result.is_reached for s in here):
+        marks.append("no test runs it")
+    return f"  ({'; '.join(marks)})" if marks else ""

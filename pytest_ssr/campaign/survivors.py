@@ -10,7 +10,6 @@ from tree_sitter import Node
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.source.equivalence_signs import EquivalenceSign, common_sign
 from pytest_ssr.source.syntax_tree import parse, scopes
 
@@ -99,7 +98,7 @@ def _weight(result: CandidateResult, complexity: int) -> float:
     weight = complexity / (complexity + _HALF_COMPLEX)
     if _is_public(result.path, result.scope):
         weight += _PUBLIC
-    if result.reason is None or result.reason.code is not CheckCode.NOT_REACHED:
+    if result.is_reached:
         weight += _EXERCISED
     return weight
 

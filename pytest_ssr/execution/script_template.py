@@ -53,7 +53,9 @@ def pytest_runtest_logreport(report):
     global _failures
     _failures += report.outcome == "failed"
     seen = _seen.setdefault(report.nodeid, [])
-    seen.append((report.when, report.outcome, hasattr(report, "wasxfail")))
+    # A test with skipped subtests, whose reports have a context, is not skipped.
+    if report.outcome != "skipped" or not hasattr(report, "context"):
+        seen.append((report.when, report.outcome, hasattr(report, "wasxfail")))
 def pytest_runtest_logfinish(nodeid):
     seen = _seen.pop(nodeid, [])
     if any(outcome == "failed" for _, outcome, _ in seen):

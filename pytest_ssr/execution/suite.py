@@ -7,6 +7,7 @@ what was reported, or the run counts as crashed.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -340,7 +341,7 @@ def _status(
     end = facts.get("end")
     if end is None or end["exit"] != done.exit_code:
         if done.exit_code == 4 and runner == PYTEST.name:
-            return RunStatus.USAGE_ERROR, f"pytest refused its options: {_tail(done.stderr)}"
+            return RunStatus.USAGE_ERROR, f"pytest did not start: {_tail(done.stderr)}"
         if not facts:
             return RunStatus.SILENT, f"exit status {done.exit_code} without any report: {_tail(done.stderr)}"
         code = done.exit_code or 0
@@ -358,5 +359,14 @@ def _status(
 
 
 def _tail(raw: bytes) -> str:
+    """Return the last line, or the whole error if pytest shows one there, on one line."""
     lines = raw.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "nothing on standard error"
+    if not lines:
+        return "nothing on standard error"
+    error = [line[1:].strip() for line in itertools.takewhile(_is_error_line, reversed(lines))]
+    return (" ".join(filter(None, reversed(error))) or lines[-1])[:300]
+
+
+def _is_error_line(line: str) -> bool:
+    """Return whether pytest shows a part of an exception's message on a line."""
+    return line.startswith("E ") or line == "E"

@@ -36,6 +36,7 @@ from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
 from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError
+from pytest_ssr.escaping import escaped_line
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
@@ -342,6 +343,8 @@ class InjectPlugin:
                 f"{valid} of {self.goal.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
         terminalreporter.write_line(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
+        if self.json_path is not None and not self.write_error:
+            terminalreporter.write_line(f"report: {escaped_line(display_path(self.json_path))}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

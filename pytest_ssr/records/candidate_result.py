@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason, explained, reason_from_json, reason_to_json
 from pytest_ssr.records.decoding import decode_or_none
 from pytest_ssr.records.fallback import Fallback
 
@@ -72,6 +72,11 @@ class CandidateResult:
     def explanation(self) -> str:
         """The step that rejected it, and the reason, as one line; empty if it is valid."""
         return explained(self.check, self.reason)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a test runs what a surviving change changes."""
+        return self.reason is None or self.reason.code is not CheckCode.NOT_REACHED
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -43,7 +43,8 @@ class EquivalenceSign(StrEnum):
 
 
 _LOGGER = re.compile(rb"(?:.*[._])?log(?:ger|ging)?(?:\(\))?", re.IGNORECASE)
-_LOGGING_METHODS = frozenset((b"debug", b"info"))
+_LOGGING_METHODS = frozenset((b"debug",))
+"""`info` is often meant for users: the progress of a command, statistics, that a mail was sent."""
 _LOGGING_FUNCTION = re.compile(rb"(?:\w*_)?log(?:s|ged|ger|ging)?(?:_\w*)?", re.IGNORECASE)
 _STRING_START = re.compile(rb"\(?\s*[rbfu]{0,2}[\"']", re.IGNORECASE)
 _IDENTITY = {b"is": b"==", b"is not": b"!="}
@@ -171,12 +172,23 @@ def _stays_text(source: ParsedSource, span: Span) -> bool:
     for node in (at, *_ancestors(at)) if at is not None else ():
         if node.type == "interpolation":
             return False
+        if _is_formatted(source, node) and source.data[span.first : span.last].count(b"%") != span.new.count(b"%"):
+            return False
         if node.type == "string":
             is_inside = node.start_byte < span.first and span.last < node.end_byte
             return is_inside or _STRING_START.match(span.new) is not None
         if node.type == "concatenated_string":
             return not span.new or _STRING_START.match(span.new) is not None
     return _STRING_START.match(span.new) is not None
+
+
+def _is_formatted(source: ParsedSource, node: Node) -> bool:
+    """Return whether a text is the left operand of `%`, which fails if the values do not fit."""
+    parent = node.parent
+    if node.type not in ("string", "concatenated_string") or parent is None or parent.type != "binary_operator":
+        return False
+    operator = parent.child_by_field_name("operator")
+    return parent.child_by_field_name("left") == node and operator is not None and source.text(operator) == b"%"
 
 
 def _is_representation_name(source: ParsedSource, function: Node) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from pytest_ssr.campaign.report import set_aside_line
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.test_run import SetAside
 
-SOURCE = b"import logging\n\n\ndef f(a):\n    logging.info('x')\n    return a\n"
+SOURCE = b"import logging\n\n\ndef f(a):\n    logging.debug('x')\n    return a\n"
 CHANGED = SOURCE.replace(b"'x'", b"'y'")
 
 
@@ -48,6 +52,24 @@ def test_probably_equivalent_survivors_are_marked_and_last() -> None:
         "h  2 of 2: change  (1 probably equivalent: logging)",
         "f  1 of 1: change  (probably equivalent: logging)",
     ]
+
+
+def test_places_that_no_test_reaches_are_marked() -> None:
+    unreached = CheckReason(CheckCode.NOT_REACHED)
+    shown = lines(
+        [replace(survivor(1, "f"), reason=unreached), survivor(2, "g"), replace(survivor(3, "g"), reason=unreached)]
+    )
+    assert [line for line in shown if line.startswith("  a.py")] == [
+        "  a.py:2 g  2 of 2: change",
+        "  a.py:1 f  1 of 1: change  (no test runs it)",
+    ]
+
+
+def test_tests_that_are_set_aside_are_grouped_by_reason() -> None:
+    reasons = {f"t.py::test_{n}": SetAside.SKIPPED if n == 1 else SetAside.FAILED for n in range(6)}
+    assert set_aside_line(reasons) == (
+        "set aside: t.py::test_0, t.py::test_2, t.py::test_3 and 2 more (failed); t.py::test_1 (skipped)"
+    )
 
 
 def test_what_a_comment_skips_is_counted() -> None:

@@ -25,7 +25,7 @@ log = logging.getLogger()
 
 
 def simple(a):
-    log.info("a is %s", a)
+    log.debug("a is %s", a)
     return a + 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,14 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import MARK, default_script
 from pytest_ssr.execution.suite import read_channel
 from pytest_ssr.records.test_run import Outcome, RunStatus
 from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
+
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def runner_on(folder: Path, files: dict[str, str], *, time_limit_s: float = 60.0) -> Runner:
@@ -120,6 +124,45 @@ def test_ids_are_those_that_pytest_collects_and_every_outcome_is_reported(tmp_pa
     assert runner.suite(runner.original) == (run, False)
 
 
+SUBTESTS = """\
+import unittest
+import m
+
+
+class Each(unittest.TestCase):
+    def test_some_are_skipped(self):
+        for i in range(3):
+            with self.subTest(i=i):
+                if i == 1:
+                    self.skipTest("not this one")
+
+    def test_one_fails(self):
+        for i in range(3):
+            with self.subTest(i=i):
+                self.assertNotEqual(i, 1)
+
+    def test_is_skipped(self):
+        with self.subTest(i=1):
+            pass
+        self.skipTest("none")
+"""
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="older pytest skips a test with its subtests")
+def test_a_test_with_skipped_subtests_is_not_skipped(tmp_path: Path) -> None:
+    runner = runner_on(tmp_path, {"test_each.py": SUBTESTS})
+    run, _ = runner.suite(runner.original)
+    assert {i.rpartition("::")[2]: r.outcome for i, r in run.results.items()} == {
+        "test_some_are_skipped": Outcome.PASSED,
+        "test_one_fails": Outcome.FAILED,
+        "test_is_skipped": Outcome.SKIPPED,
+    }
+    script = default_script(["test_each.py"], options=()).decode()
+    output = subprocess.run(["bash", "-c", script], cwd=tmp_path / "p", env=ENVIRONMENT, capture_output=True, text=True)
+    lines = [json.loads(x.removeprefix(MARK)) for x in output.stdout.splitlines() if x.startswith(MARK)]
+    assert {x["id"]: x["status"] for x in lines} == {i: str(r.outcome) for i, r in run.results.items()}
+
+
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
@@ -141,6 +184,14 @@ def test_every_kind_of_end_is_distinguished(tmp_path: Path, body: str, status: R
     assert reason in run.reason
     if status is not RunStatus.COLLECTION_ERROR and status is not RunStatus.NO_TESTS:
         assert run.fault
+
+
+def test_the_whole_error_of_a_conftest_is_the_reason(tmp_path: Path) -> None:
+    error = 'raise RuntimeError("no database:\\n\\n  set its address\\n  or start it")\n'
+    runner = runner_on(tmp_path, {"conftest.py": error, "test_a.py": "def test_a():\n    pass\n"})
+    run, _ = runner.suite(runner.original)
+    assert run.status is RunStatus.USAGE_ERROR
+    assert run.reason.endswith("RuntimeError: no database: set its address or start it")
 
 
 def test_the_projects_own_options_are_kept_but_for_those_that_change_the_run(tmp_path: Path) -> None:

@@ -46,6 +46,12 @@ class AddTest(Base, unittest.TestCase):
     def test_error(self):
         raise ValueError("no")
 
+    def test_partly(self):
+        for i in range(3):
+            with self.subTest(i=i):
+                if i == 1:
+                    self.skipTest("not this one")
+
     @unittest.skip("not here")
     def test_skipped(self):
         pass
@@ -118,6 +124,7 @@ def test_unittest_reports_the_ids_of_pytest_and_every_outcome(unit: Runner) -> N
         "test_each": Outcome.FAILED,
         "test_error": Outcome.ERROR,
         "test_expected": Outcome.XFAILED,
+        "test_partly": Outcome.PASSED,
         "test_skipped": Outcome.SKIPPED,
         "test_unexpected": Outcome.FAILED,
     }
@@ -142,17 +149,17 @@ def test_selected_tests_run_alone_and_enough_failures_end_the_run(unit: Runner) 
     one = Selection([f"{path}::AddTest::test_add"], reports_collected=True)
     run = unit.fresh(unit.original, [path], selection=one)
     assert list(run.results) == [f"{path}::AddTest::test_add"]
-    assert len(run.before_selection) == 7
+    assert len(run.before_selection) == 8
     counted = Selection(
         leading=[f"{path}::AddTest::test_error"], stop_after=1, counted=[f"{path}::AddTest::test_error"]
     )
     assert outcomes(unit, path, selection=counted) == {"test_error": Outcome.ERROR}
-    assert len(outcomes(unit, path, selection=Selection(stop_after=2))) < 7
+    assert len(outcomes(unit, path, selection=Selection(stop_after=2))) < 8
 
 
 def test_collecting_runs_no_test(unit: Runner) -> None:
     run = unit.fresh(unit.original, ["tests/test_calc.py"], collect_only=True)
-    assert len(run.collected) == 7
+    assert len(run.collected) == 8
     assert run.results == {}
 
 

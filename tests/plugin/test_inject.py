@@ -92,6 +92,7 @@ def test_the_results_are_written_as_json(injected: tuple[Path, subprocess.Comple
     content = json.loads((project.parent / "results/out.json").read_text())
     assert [a["id"] for a in content["artifacts"]] == content["valid"]
     assert {a["id"] for a in content["artifacts"]} == {name.split("/")[0] for name in artifacts(project)}
+    assert "results/out.json\n" in done.stdout
     score = content["score"]
     assert f"{score['tried']} change" in done.stdout
     assert 0 <= score["low"] <= score["rate"] <= score["high"] <= 1

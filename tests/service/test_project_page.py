@@ -8,18 +8,21 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
-from findings_parts import HOSTILE, SOURCE, change, example, large
+from findings_parts import HOSTILE, SOURCE, campaign_of, change, example, large
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.service import project_report
 from harness.service.dashboard.annotated_source import Edit, Part, coloured_source, edits_of, excerpt
+from harness.service.dashboard.highlighting import highlighted_diff, lines_in_strings
+from harness.service.dashboard.project_map import Region, project_maps
 from harness.service.dashboard.project_page import project_page
-from pytest_ssr.campaign.findings import RECORDS
+from pytest_ssr.campaign.findings import RECORDS, Findings
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.storage.store import Store
 
 LOOKS = {
@@ -69,6 +72,57 @@ def test_each_line_has_its_syntax_colours(tmp_path):
 )
 def test_edits_have_the_numbers_of_the_source(diff, edits):
     assert edits_of(diff, "shop/cart.py") == edits
+
+
+def test_the_map_of_one_file_shows_its_functions(tmp_path):
+    findings = example(tmp_path)
+    alone = replace(findings, campaign=replace(findings.campaign, files=("shop/cart.py",)))
+    titles = re.findall(r"<title>([^<]*lines[^<]*)</title>", project_page(alone))
+    assert set(titles) == {"total, 6 lines: 2 of 4 changes survived", "label, 3 lines: nothing tried"}
+    titles = re.findall(r"<title>([^<]*lines[^<]*)</title>", project_page(findings))
+    assert [title.partition(",")[0] for title in titles] == ["shop/cart.py", "shop/empty.py"] * 2
+
+
+def test_names_on_the_map_leave_out_folders_and_classes_if_there_is_no_room():
+    regions = [Region(f"shop/parts/{name}.py", f"{name}.py", 10) for name in ("an_unusually_long_name", "cart")]
+    wide, _ = project_maps(regions)
+    assert {cell.label for cell in wide.cells} == {"an_unusually_long_name.py", "cart.py"}
+    regions = [Region(f"Parser.method_{n:02}", f"method_{n:02}", 10) for n in range(40)]
+    wide, _ = project_maps(regions)
+    assert {cell.label for cell in wide.cells} == {region.short for region in regions}
+    regions = [Region(f"{letter}/{'long' * 50}/cart.py", "cart.py", 10) for letter in "ab"]
+    wide, _ = project_maps(regions)
+    assert all(cell.label.endswith("longlong/cart.py") for cell in wide.cells)
+
+
+def test_a_hunk_that_begins_within_a_docstring_has_the_colours_of_the_file():
+    source = 'def f():\n    """One.\n\n    Two.\n    """\n    return 1\n\n\ndef g():\n    """\n    Three."""\n'
+    diff = (
+        '--- a/m.py\n+++ b/m.py\n@@ -5,6 +5,6 @@\n     """\n-    return 1\n+    return 2\n \n \n def g():\n     """\n'
+    )
+    assert lines_in_strings("m.py", source) == {3: '"""', 4: '"""', 5: '"""', 11: '"""'}
+    shown = highlighted_diff(diff, opened=lambda path: lines_in_strings(path, source))
+    codes = [line.code for line in shown.lines if line.kind in ("added", "removed", "same")]
+    assert ['class="c-k"' in code for code in codes] == [False, True, True, False, False, True, False]
+
+
+def test_survivors_that_matter_most_come_first_and_code_without_a_test_is_marked(tmp_path):
+    (tmp_path / "_a.py").write_text(SOURCE)
+    (tmp_path / "b.py").write_text(SOURCE)
+    private = [
+        change(n, 7, f"    if rate > {n}:", path="_a.py", reason=CheckReason(CheckCode.NOT_REACHED)) for n in (1, 3)
+    ]
+    results = [*private, change(9, 7, "    if rate:", path="b.py")]
+    html = project_page(Findings.of(campaign_of(("_a.py", "b.py")), results, [], tmp_path))
+    assert re.findall(r'<section class="code-file"[^>]*data-name="([^"]*)"', html) == ["b.py", "_a.py"]
+    assert html.count("survived, no test runs it, swap-operands") == 2
+    assert html.count('<span class="faint">no test reaches it</span>') == 2
+
+
+def test_a_run_without_a_change_has_no_counts(tmp_path):
+    findings = example(tmp_path)
+    html = project_page(Findings.of(findings.campaign, [], [], tmp_path))
+    assert '<p class="faint">Changes that are not exercised' in html
 
 
 def test_without_the_source_the_diffs_are_shown(tmp_path):

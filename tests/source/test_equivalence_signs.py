@@ -22,7 +22,7 @@ def parse(text: str, size: int | float = 3) -> int:
     """Read a text."""
     logger.debug("read %s", text)
     if logger.isEnabledFor(10):
-        logger.info("more")
+        logger.debug("more")
     if not isinstance(text, str):
         raise TypeError(text)
     if not isinstance(size, int):
@@ -33,16 +33,19 @@ def parse(text: str, size: int | float = 3) -> int:
         logger.error("failed")
     if count > 4:
         raise ValueError(f"too many: {count}", 404)
+    if count > 6:
+        raise LookupError("six %s" % text)
     if count > 5:
         msg = "five" + text
         raise KeyError(msg)
     warnings.warn("old", DeprecationWarning, stacklevel=2)
     assert count != 9, "nine"
+    logger.info("parsed")
     return count
 
 
 def log_size(size):
-    logger.info("size")
+    logger.debug("size")
 
 
 def shape_of(shape: "Circle | Square") -> int:
@@ -82,7 +85,7 @@ if __name__ == "__main__":
         ('logger.debug("read %s", text)', "pass", "logging"),
         ("logger.isEnabledFor(10)", "not logger.isEnabledFor(10)", "logging"),
         (
-            '    logger.debug("read %s", text)\n    if logger.isEnabledFor(10):\n        logger.info("more")\n',
+            '    logger.debug("read %s", text)\n    if logger.isEnabledFor(10):\n        logger.debug("more")\n',
             "",
             "logging",
         ),
@@ -93,6 +96,8 @@ if __name__ == "__main__":
         ('f"too many: {count}"', 'f""', "message"),
         ('msg = "five" + text', 'msg = ""', "message"),
         ('"old"', '"new"', "message"),
+        ("six %s", "seven %s", "message"),
+        ('"six %s" % text', '""', "message"),
         ('"nine"', '""', "message"),
         ("<Shape>", "<shape>", "repr"),
         ('return "<Shape>"', "return f''", "repr"),
@@ -110,6 +115,7 @@ if __name__ == "__main__":
         ("{count}", "{count[0]}", None),
         ('"five" + text', '"five" // text', None),
         ('"old"', "None", None),
+        ('"six %s" %', '"" %', None),
         ('return "<Shape>"', "return None", None),
         ('return "<Shape>"', "pass", None),
         ("isinstance(size, int)\n    count", "isinstance(int, size)\n    count", None),
@@ -117,7 +123,8 @@ if __name__ == "__main__":
         ("count is None", "count is not None", None),
         ("count is None", "text is None", None),
         ('logger.error("failed")', "pass", None),
-        ('logger.info("size")', "pass", None),
+        ('logger.debug("size")', "pass", None),
+        ('logger.info("parsed")', "pass", None),
         ("raise TypeError(size)", "pass", None),
         ("raise ValueError(", "raise TypeError(", None),
         ("404", "405", None),

@@ -114,7 +114,8 @@ def excerpt(lines: Sequence[Markup], path: str, survivors: Sequence[CandidateRes
 def _changed(result: CandidateResult, edit: Edit, path: str) -> Iterator[ShownLine]:
     name = result.operator or result.strategy
     detail = f": {result.detail}" if result.detail else ""
-    yield ShownLine(Part.NOTE, None, f"survived, {name}{detail}")
+    unreached = "" if result.is_reached else ", no test runs it"
+    yield ShownLine(Part.NOTE, None, f"survived{unreached}, {name}{detail}")
     if not edit.added:
         yield ShownLine(Part.ADDED, None, "(removed)")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -18,11 +18,13 @@ from pygments.lexers.special import TextLexer
 from pygments.util import ClassNotFound
 
 from harness.service.dashboard.visible import visible
+from pytest_ssr.source.syntax_tree import parse
 
 MOST_LINES = 2_000
 """More of a diff is left out of a page; the file itself has everything."""
 _MOST_CHARACTERS = 200_000
 _QUOTES = '"""'
+_STRING = re.compile(rb"[a-zA-Z]*(\"\"\"|'''|\"|')")
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@(.*)")
 _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="c-")
 
@@ -58,14 +60,18 @@ class HighlightedDiff:
     """Number of lines at the end that are not shown."""
 
 
-def highlighted_diff(text: str) -> HighlightedDiff:
-    """Return a unified diff as lines with syntax colours."""
+def highlighted_diff(text: str, *, opened: Callable[[str], Mapping[int, str]] | None = None) -> HighlightedDiff:
+    """Return a unified diff as lines with syntax colours.
+
+    opened: returns `lines_in_strings` of the original file with a path; without it, whether a hunk begins within a
+    string is guessed.
+    """
     lines = visible(text[:_MOST_CHARACTERS]).split("\n")
     if lines and not lines[-1]:
         lines.pop()
     total = text.count("\n") + bool(text) - text.endswith("\n")
     kept = lines[:MOST_LINES]
-    return HighlightedDiff(tuple(_diff_lines(kept)), max(0, total - len(kept)))
+    return HighlightedDiff(tuple(_diff_lines(kept, opened)), max(0, total - len(kept)))
 
 
 def highlighted_code(text: str, name: str) -> Markup:
@@ -78,8 +84,27 @@ def coloured_lines(text: str, name: str) -> list[Markup]:
     return _coloured_lines(visible(text).split("\n"), _lexer(name))
 
 
-def _diff_lines(lines: Sequence[str]) -> Iterator[DiffLine]:
+def lines_in_strings(path: str, source: str) -> dict[int, str]:
+    """Return the numbers of the lines of a Python file that begin within a string, with the quotes of the string."""
+    parsed = parse(path, source.encode())
+    found: dict[int, str] = {}
+    nodes = [parsed.root] if parsed is not None else []
+    while nodes:
+        node = nodes.pop()
+        first, last = node.start_point.row, node.end_point.row
+        if first == last:
+            continue
+        quotes = _STRING.match(parsed.text(node)) if parsed is not None and node.type == "string" else None
+        if quotes is None:
+            nodes += node.children
+        else:
+            found.update(dict.fromkeys(range(first + 2, last + 2), quotes[1].decode()))
+    return found
+
+
+def _diff_lines(lines: Sequence[str], opened: Callable[[str], Mapping[int, str]] | None) -> Iterator[DiffLine]:
     lexer: Lexer = TextLexer()
+    begins: Mapping[int, str] | None = None
     position = 0
     while position < len(lines):
         line = lines[position]
@@ -87,6 +112,8 @@ def _diff_lines(lines: Sequence[str]) -> Iterator[DiffLine]:
         if match is None:
             if line.startswith(("+++ b/", "--- a/")):
                 lexer = _lexer(line[6:])
+            if line.startswith("--- "):
+                begins = opened(line[6:]) if opened is not None else None
             yield DiffLine(LineKind.FILE, None, None, Markup.escape(line))
             position += 1
             continue
@@ -94,14 +121,19 @@ def _diff_lines(lines: Sequence[str]) -> Iterator[DiffLine]:
         end = position + 1
         while end < len(lines) and lines[end][:1] in (" ", "+", "-", "\\", ""):
             end += 1
-        yield from _hunk(lines[position + 1 : end], lexer, int(match[1]), int(match[2]))
+        quotes = None if begins is None else begins.get(int(match[1]), "")
+        yield from _hunk(lines[position + 1 : end], lexer, (int(match[1]), int(match[2])), quotes)
         position = end
 
 
-def _hunk(lines: Sequence[str], lexer: Lexer, old: int, new: int) -> Iterator[DiffLine]:
-    """Yield the lines of a hunk; each side is coloured as a whole, because strings may span lines."""
-    before = iter(_coloured_lines([line[1:] for line in lines if line[:1] not in ("+", "\\")], lexer))
-    after = iter(_coloured_lines([line[1:] for line in lines if line[:1] not in ("-", "\\")], lexer))
+def _hunk(lines: Sequence[str], lexer: Lexer, numbers: tuple[int, int], quotes: str | None) -> Iterator[DiffLine]:
+    """Yield the lines of a hunk; each side is coloured as a whole, because strings may span lines.
+
+    quotes: of the string within which the hunk begins; empty if it begins outside of one, None if that is not known.
+    """
+    old, new = numbers
+    before = iter(_coloured_lines([line[1:] for line in lines if line[:1] not in ("+", "\\")], lexer, quotes))
+    after = iter(_coloured_lines([line[1:] for line in lines if line[:1] not in ("-", "\\")], lexer, quotes))
     for line in lines:
         if line.startswith("\\"):
             yield DiffLine(LineKind.NOTE, None, None, Markup.escape(line))
@@ -117,8 +149,8 @@ def _hunk(lines: Sequence[str], lexer: Lexer, old: int, new: int) -> Iterator[Di
             old, new = old + 1, new + 1
 
 
-def _coloured_lines(lines: Sequence[str], lexer: Lexer) -> list[Markup]:
-    before, after = _cut_string(lines)
+def _coloured_lines(lines: Sequence[str], lexer: Lexer, quotes: str | None = None) -> list[Markup]:
+    before, after = _cut_string(lines) if quotes is None else _closed_string(lines, quotes)
     # The formatter ends the last line, too, unless it is empty.
     text = "\n".join((*before, *lines, *after))
     coloured = [
@@ -138,6 +170,13 @@ def _cut_string(lines: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         return (), ()
     # A line of quotes alone ends a docstring more often than it begins one.
     return ((_QUOTES,), ()) if quotes[0].strip() == _QUOTES else ((), (_QUOTES,))
+
+
+def _closed_string(lines: Sequence[str], quotes: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the same for a hunk that begins within a string with these quotes; empty: outside of strings."""
+    before = (quotes,) if quotes else ()
+    count = sum(line.count(_QUOTES) for line in (*before, *lines))
+    return before, (_QUOTES,) if count % 2 else ()
 
 
 def _coloured(text: str, lexer: Lexer) -> Markup:

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import posixpath
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from harness.service.dashboard.annotated_source import ShownLine, coloured_source, edits_of, excerpt
-from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_diff
+from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_diff, lines_in_strings
+from harness.service.dashboard.project_map import MOST_REGIONS, Region, function_lines, project_maps
 from harness.service.dashboard.rendering import STATIC, policy_hash, render
-from harness.service.dashboard.tree_map import Rectangle, fitting_label, layout
 from pytest_ssr import __version__
 from pytest_ssr.campaign.findings import Findings, ProvenBug
 from pytest_ssr.campaign.score import Score
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.source.equivalence_signs import EquivalenceSign
 
-_SIZES = {"wide-only": (960, 420), "narrow": (360, 460)}
-"""Width and height by the class of the element that shows it."""
-_MOST_CELLS = 400
-"""Files on the map, the largest ones; smaller ones would not be seen."""
 _MOST_TESTS, _MOST_DIFFS = 50, 300
 """Tests of a bug, and bugs with a diff; their artifacts have the others."""
 _MOST_ELEMENTS = 3_000
 """With more changes, the inside of a function becomes elements when it is opened: a browser reads text faster."""
 _MOST_REASON = 200
 """Characters of the reason of a rejection."""
-_FAINTEST, _STRONGEST = 0.12, 0.6
-"""Opacity of a file's colour; its name stays readable on the strongest."""
 _WORDS = {
     CandidateStatus.SURVIVED: "survived",
     CandidateStatus.VALID: "proven bug",
@@ -96,28 +93,6 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
-class FileCell:
-    """A file on the map."""
-
-    area: Rectangle
-    label: str
-    title: str
-    address: str
-    kind: str
-    opacity: float
-
-
-@dataclass(frozen=True, slots=True)
-class FileMap:
-    """The map for screens of one width."""
-
-    css: str
-    width: int
-    height: int
-    cells: Sequence[FileCell]
-
-
-@dataclass(frozen=True, slots=True)
 class Bug:
     """A proven bug."""
 
@@ -135,7 +110,7 @@ def project_page(findings: Findings) -> str:
     parts = _files(findings)
     style = (STATIC / "dashboard.css").read_text() + (STATIC / "project.css").read_text()
     script = (STATIC / "dashboard.js").read_text() + (STATIC / "project.js").read_text()
-    sizes = {path: _line_count(findings, path) for path in findings.campaign.files}
+    regions = _regions(findings, parts)
     counts = Counter(result.status for result in findings.results)
     return render(
         "project.html",
@@ -143,12 +118,13 @@ def project_page(findings: Findings) -> str:
         score=findings.score_of(findings.results),
         counts=[_counted(status, counts[status]) for status in _WORDS if counts[status]],
         rejected=counts[CandidateStatus.REJECTED],
-        maps=[_map(parts, sizes, css, *size) for css, size in _SIZES.items()],
-        unmapped=max(0, len(sizes) - _MOST_CELLS),
+        maps=project_maps(regions),
+        unmapped=max(0, len(regions) - MOST_REGIONS),
+        only_file=findings.campaign.files[0] if len(findings.campaign.files) == 1 else "",
         files=parts,
         is_large=len(findings.results) > _MOST_ELEMENTS,
         untried=sorted(set(findings.campaign.files) - {part.path for part in parts}),
-        bugs=[_bug(number, bug) for number, bug in enumerate(findings.bugs)],
+        bugs=_bugs(findings),
         version=__version__,
         style=Markup(style),
         style_hash=policy_hash(style),
@@ -158,19 +134,25 @@ def project_page(findings: Findings) -> str:
 
 
 def _files(findings: Findings) -> list[FilePart]:
-    """Return the files with changes; those with most survivors first."""
+    """Return the files with changes; those with the survivors that matter most first."""
     by_file: dict[str, dict[str, list[CandidateResult]]] = {}
     for result in findings.results:
         by_file.setdefault(result.path, {}).setdefault(result.scope, []).append(result)
     survivors = {path: sum(map(_survived, scopes.values())) for path, scopes in by_file.items()}
-    ordered = sorted(by_file, key=lambda path: (-survivors[path], path))
+    positions = {survivor.result.index: n for n, survivor in enumerate(findings.survivors)}
+    last = len(positions)
+
+    def first(results: Iterable[CandidateResult]) -> int:
+        return min((positions.get(result.index, last) for result in results), default=last)
+
+    ordered = sorted(by_file, key=lambda path: (first(itertools.chain(*by_file[path].values())), path))
     addresses = {bug.result.index: f"#bug-{number}" for number, bug in enumerate(findings.bugs)}
     signs = findings.signs
     found = []
     for number, path in enumerate(ordered):
         source = findings.source(path) if survivors[path] else None
         lines = coloured_source(source, path) if source is not None else None
-        functions = sorted(by_file[path].items(), key=lambda item: (-_survived(item[1]), item[1][0].line, item[0]))
+        functions = sorted(by_file[path].items(), key=lambda item: (first(item[1]), item[1][0].line, item[0]))
         found.append(
             FilePart(
                 f"file-{number}",
@@ -226,9 +208,9 @@ def _function(
 
 
 def _change(result: CandidateResult, addresses: dict[int, str], sign: EquivalenceSign | None) -> Change:
-    note = result.explanation if result.status is not CandidateStatus.SURVIVED else ""
+    note = result.explanation if result.status is not CandidateStatus.SURVIVED or not result.is_reached else ""
     if sign is not None:
-        note = f"probably equivalent: {sign}"
+        note = "; ".join([f"probably equivalent: {sign}", *([note] if note else [])])
     if result.status is CandidateStatus.VALID:
         note = f"{result.fail_to_pass} test{'s' if result.fail_to_pass != 1 else ''} fail"
     return Change(
@@ -242,37 +224,46 @@ def _change(result: CandidateResult, addresses: dict[int, str], sign: Equivalenc
     )
 
 
-def _bug(number: int, bug: ProvenBug) -> Bug:
+def _bugs(findings: Findings) -> list[Bug]:
+    @functools.cache
+    def opened(path: str) -> Mapping[int, str]:
+        return lines_in_strings(path, findings.source(path) or "")
+
+    return [_bug(number, bug, opened) for number, bug in enumerate(findings.bugs)]
+
+
+def _bug(number: int, bug: ProvenBug, opened: Callable[[str], Mapping[int, str]]) -> Bug:
     more = max(0, len(bug.fail_to_pass) - _MOST_TESTS)
-    diff = highlighted_diff(bug.diff) if number < _MOST_DIFFS else None
+    diff = highlighted_diff(bug.diff, opened=opened) if number < _MOST_DIFFS else None
     return Bug(f"bug-{number}", bug.result, bug.fail_to_pass[:_MOST_TESTS], more, diff)
+
+
+def _regions(findings: Findings, parts: Sequence[FilePart]) -> list[Region]:
+    """Return what the map shows: the files, or the functions if there is only one file."""
+    files = findings.campaign.files
+    if len(files) == 1:
+        lines = function_lines(files[0], findings.source(files[0]) or "")
+        tried = {function.scope: function for part in parts for function in part.functions}
+        if lines:
+            return [_function_region(name, size, tried.get(name)) for name, size in lines.items()]
+    by_path = {part.path: part for part in parts}
+    return [_file_region(path, _line_count(findings, path), by_path.get(path)) for path in files]
+
+
+def _function_region(name: str, lines: int, function: FunctionPart | None) -> Region:
+    short = name.rpartition(".")[2]
+    if function is None:
+        return Region(name, short, lines)
+    return Region(name, short, lines, f"#{function.anchor}", function.score)
+
+
+def _file_region(path: str, lines: int, part: FilePart | None) -> Region:
+    short = posixpath.basename(path)
+    if part is None:
+        return Region(path, short, lines)
+    return Region(path, short, lines, f"#{part.anchor}", part.score)
 
 
 def _line_count(findings: Findings, path: str) -> int:
     source = findings.source(path)
     return 1 if source is None else source.count("\n") + 1
-
-
-def _map(parts: Sequence[FilePart], sizes: dict[str, int], css: str, width: int, height: int) -> FileMap:
-    tried = {part.path: part for part in parts}
-    shown = sorted(sizes, key=lambda path: (-sizes[path], path))[:_MOST_CELLS]
-    areas = layout([sizes[path] for path in shown], Rectangle(0, 0, width, height))
-    cells = [_cell(path, sizes[path], area, tried.get(path)) for path, area in zip(shown, areas, strict=True)]
-    return FileMap(css, width, height, cells)
-
-
-def _cell(path: str, lines: int, area: Rectangle, part: FilePart | None) -> FileCell:
-    label = fitting_label(path, area, from_end=True)
-    if part is None or not part.score.tried:
-        address = f"#{part.anchor}" if part is not None else ""
-        return FileCell(area, label, f"{path}, {lines} lines: nothing tried", address, "none", 1.0)
-    missed = part.score.tried - part.score.noticed
-    share = missed / part.score.tried
-    return FileCell(
-        area,
-        label,
-        f"{path}, {lines} lines: {missed} of {part.score.tried} changes survived",
-        f"#{part.anchor}",
-        "some" if missed else "clean",
-        round(_FAINTEST + share * (_STRONGEST - _FAINTEST), 2) if missed else 0.25,
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LETTER, _LINE = 6.6, 16
+_LETTER, _LINE = 7.2, 16
 """Width of a letter and height of a line at the size of a map's text."""
 
 

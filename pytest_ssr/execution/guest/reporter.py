@@ -228,7 +228,8 @@ class Reporter:
             outcome = "failed" if report.when == "call" else "error"
             if state[0] not in ("failed", "error"):
                 state[0] = outcome
-        elif report.outcome == "skipped":
+        elif report.outcome == "skipped" and not hasattr(report, "context"):
+            # Only reports of subtests have a context; a test with skipped subtests is not skipped.
             if state[0] not in ("failed", "error"):
                 state[0] = "xfailed" if expected else "skipped"
         elif report.outcome == "passed" and report.when == "call" and not state[0]:

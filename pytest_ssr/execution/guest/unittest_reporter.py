@@ -89,6 +89,12 @@ class Session:
         elif self.outcome not in ("failed", "error"):
             self.outcome = outcome
 
+    def skip(self, test):
+        """Record that a test is skipped; one with skipped subtests is not, as with pytest."""
+        # Only subtests name the test that they belong to.
+        if not hasattr(test, "test_case"):
+            self.record(test, self.outcome or "skipped")
+
     def stop(self, result):
         """Report the outcome of the test that ends, and end the run if enough tests have failed."""
         if not self.nodeid:
@@ -206,7 +212,7 @@ def _install(session):
     extend("addSuccess", lambda result, test: session.record(test, session.outcome or "passed"))
     extend("addFailure", lambda result, test, err: session.record(test, "failed", err))
     extend("addError", lambda result, test, err: session.record(test, "error", err))
-    extend("addSkip", lambda result, test, reason: session.record(test, session.outcome or "skipped"))
+    extend("addSkip", lambda result, test, reason: session.skip(test))
     extend("addExpectedFailure", lambda result, test, err: session.record(test, "xfailed"))
     # An unexpected success fails the run.
     extend("addUnexpectedSuccess", lambda result, test: session.record(test, "failed"))

@@ -46,7 +46,7 @@
   });
   apply();
 
-  // A link to a file that the filter hides shows it again.
+  // A link to a file or a function that the filter hides shows it again.
   const reveal = () => {
     const target = document.getElementById(location.hash.slice(1));
     if (target && target.closest("[hidden]")) {
@@ -55,8 +55,11 @@
       apply();
       target.scrollIntoView();
     }
+    // A link to a function opens it.
+    if (target && target.matches(".function")) { target.open = true; }
   };
   window.addEventListener("hashchange", reveal);
+  reveal();
 
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, select, textarea");
