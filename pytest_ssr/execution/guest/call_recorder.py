@@ -20,7 +20,7 @@ import ssr_call_literals
 _MOST_CALLS, _MOST_OF_ONE, _MOST_OBJECTS, _MOST_BYTES = 3000, 150, 20000, 1000000
 _DEEPEST = 6
 _VARARGS, _KEYWORDS = 4, 8
-_NAMED = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+_NAMED = (type, enum.Enum, types.FunctionType, types.BuiltinFunctionType, type(str.join))
 _PUBLIC_MODULES = {"_operator": "operator"}
 
 
@@ -184,7 +184,7 @@ def _named(value):
     """Return the text of a value that can be imported by its name; None if it cannot be."""
     if isinstance(value, enum.Enum):
         module, name = type(value).__module__, "%s.%s" % (type(value).__qualname__, value.name)
-    elif isinstance(value, types.MethodDescriptorType):
+    elif isinstance(value, type(str.join)):
         module, name = value.__objclass__.__module__, value.__qualname__
     else:
         module, name = value.__module__, value.__qualname__
