@@ -28,7 +28,7 @@ from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.records.decoding import decode_or_none
 from pytest_ssr.source.function_diff import changed_functions
-from pytest_ssr.source.parsing import recorded_warnings
+from pytest_ssr.source.parsing import parse_source, recorded_warnings
 
 _DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
 _MAX_RERUN_SHARE = 0.5
@@ -197,7 +197,7 @@ def _at_import(source: bytes) -> list[str] | None:
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     try:
         with recorded_warnings():
-            body = ast.parse(source).body
+            body = parse_source(source).body
     except (SyntaxError, ValueError, RecursionError):
         return None
     return [ast.dump(node) for node in body if not isinstance(node, definitions)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from types import CodeType
 
-from pytest_ssr.source.parsing import recorded_warnings
+from pytest_ssr.source.parsing import has_long_integer, recorded_warnings
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 
 
 def compile_source(text: bytes, *, indented: bool = False) -> CodeType | None:
-    """Compile source text, or return None if it is not valid Python; warnings are suppressed."""
+    """Compile source text, or return None if it is not valid Python or has a long integer; warnings are suppressed."""
     if indented:
         text = b"if 1:\n" + text
+    if has_long_integer(text):
+        return None
     with recorded_warnings():
         try:
             return compile(text, "<candidate>", "exec", dont_inherit=True)

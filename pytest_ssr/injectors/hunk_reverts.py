@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from pytest_ssr.injectors.equivalence import normalize_code
 from pytest_ssr.patch import Hunk
-from pytest_ssr.source.parsing import recorded_warnings
+from pytest_ssr.source.parsing import parse_source, recorded_warnings
 
 _MIN_LINES = 2
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -41,7 +41,7 @@ def effect_of(data: bytes) -> Effect | None:
     """Return what a file does, or None if it is not valid Python."""
     with recorded_warnings():
         try:
-            tree = ast.parse(data)
+            tree = parse_source(data)
             tree.body = [s for s in tree.body if not _is_old_future(s)]
             unbound = _unbound(data, tree)
             for node in ast.walk(tree):

@@ -16,7 +16,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.source.parsing import recorded_warnings
+from pytest_ssr.source.parsing import parse_source, recorded_warnings
 
 Spot = tuple[int, int]
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -123,7 +123,7 @@ def _parsed(source: bytes) -> _File | None:
             return None
         text = source.decode("utf-8")
         with recorded_warnings():
-            tree = ast.parse(text)
+            tree = parse_source(text)
     except (SyntaxError, ValueError, RecursionError, UnicodeDecodeError):
         return None
     # Lines as the parser counts them; a form feed or another line separator would make the two counts differ.
@@ -199,7 +199,7 @@ def _compiler_messages(source: str) -> list[str]:
 def _parse_function(lines: Sequence[str]) -> _Function | None:
     """Parse lines that should be one function and nothing else."""
     try:
-        body = ast.parse(("if 1:\n" if lines[0][:1].isspace() else "") + "".join(lines)).body
+        body = parse_source(("if 1:\n" if lines[0][:1].isspace() else "") + "".join(lines)).body
     except (SyntaxError, ValueError, IndexError, RecursionError):
         return None
     if lines[0][:1].isspace():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,23 @@ def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 
 _MAX_BYTES = 500_000
+_LONG_INTEGER = re.compile(r"0[xXoObB][0-9a-fA-F_]{3500}")
+
+
+def has_long_integer(data: bytes | str) -> bool:
+    """Return whether Python source may have an integer of more than 4,300 digits.
+
+    Python reads it if it is not decimal, but neither `repr` nor `ast` writes it.
+    """
+    text = data if isinstance(data, str) else data.decode("latin-1")
+    return _LONG_INTEGER.search(text) is not None
+
+
+def parse_source(data: bytes | str) -> ast.Module:
+    """Return the syntax tree of Python source; raises what `ast.parse` does, SyntaxError also for long integers."""
+    if has_long_integer(data):
+        raise SyntaxError("an integer has more digits than Python writes")
+    return ast.parse(data)
 
 
 def parse_module(data: bytes) -> ast.Module | None:
@@ -28,6 +46,6 @@ def parse_module(data: bytes) -> ast.Module | None:
         return None
     with recorded_warnings():
         try:
-            return ast.parse(data)
+            return parse_source(data)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.source.parsing import recorded_warnings
+from pytest_ssr.source.parsing import parse_source, recorded_warnings
 from pytest_ssr.source.syntax_tree import Edit
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -46,7 +46,7 @@ def read_lines(data: bytes) -> Lines | None:
     try:
         data.decode("utf-8")
         with recorded_warnings():
-            tree = ast.parse(data)
+            tree = parse_source(data)
     except (SyntaxError, ValueError, RecursionError):
         return None
     if re.search(rb"coding[:=](?!\s*utf-?8)", b"\n".join(data.split(b"\n")[:2]), re.IGNORECASE):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser
 
+from pytest_ssr.source.parsing import has_long_integer
+
 MODULE = "<module>"
 _NOT_CODE = frozenset(
     (
@@ -94,12 +96,12 @@ def _parser() -> Parser:
 
 
 def parse(path: str, data: bytes) -> ParsedSource | None:
-    """Return the parsed file, or None if it has a syntax error or an unsupported encoding.
+    """Return the parsed file, or None if it has a syntax error, an unsupported encoding or a long integer.
 
     Supported are UTF-8 and the encodings that keep ASCII and use one byte per character (latin-1, cp1252, koi8-r).
     """
     text = _readable(data)
-    if text is None or b"\r" in data.replace(b"\r\n", b""):
+    if text is None or has_long_integer(text) or b"\r" in data.replace(b"\r\n", b""):
         return None
     tree = _parser().parse(text)
     return None if tree.root_node.has_error else ParsedSource(path, data, tree.root_node)

@@ -46,7 +46,7 @@ _EXCLUDED = (
 PLAIN_BUILTINS = frozenset(dir(builtins)) - frozenset(_EXCLUDED.split())
 """Built-in names that an expression may contain: what they do depends on nothing else and changes nothing."""
 _MOST_CHARACTERS, _MOST_NAMES, _MOST_NODES = 300, 12, 200
-_MOST_TEXT = 200_000
+_MOST_TEXT, _MOST_OF_FILE = 200_000, 2_000
 _TEXTS = (".md", ".rst", ".txt")
 _Names = dict[str, "ast.expr | str"]
 """What a name stands for: an expression, or the import statement that binds it."""
@@ -78,10 +78,10 @@ def examples_in(
 
 
 def _complete(found: Iterator[Expression]) -> list[Expression]:
-    """Return what an iterator yields, up to an expression that is nested too deeply to be read."""
+    """Return what is found in a file, up to a number, or an expression that is nested too deeply to be read."""
     expressions: list[Expression] = []
     with contextlib.suppress(RecursionError):
-        expressions.extend(found)
+        expressions.extend(itertools.islice(found, _MOST_OF_FILE))
     return expressions
 
 

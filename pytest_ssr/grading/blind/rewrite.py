@@ -33,6 +33,7 @@ from pytest_ssr.grading.blind.assertions import (
 from pytest_ssr.grading.blind.data_flow import Flow, Function, Level
 from pytest_ssr.grading.blind.pruning import Loads, prune
 from pytest_ssr.grading.blind.tables import Definition, called, marks_of
+from pytest_ssr.source.parsing import parse_source
 from pytest_ssr.source.portable import unparse
 
 RECORDER = "ssr_blind_recorder"
@@ -62,7 +63,7 @@ def rewrite(
     first: the number of the first assertion. full: keep and write the expected values as well; for runs on the
     original.
     """
-    tree = ast.parse(data)
+    tree = parse_source(data)
     flow = Flow(tree, own)
     before = Loads.of(tree, flow.functions)
     for function in flow.functions:
