@@ -274,15 +274,20 @@ def test_other_work_on_the_machine_makes_no_run_time_out(open_server: OpenServer
     warm, runner = open_server(HOSTILE)
     core = min(os.sched_getaffinity(0))
     pin = f"import os, time; os.sched_setaffinity(0, {{{core}}})\n"
-    burn = pin + "    while time.process_time() < begin + 0.55: pass\n    return 1"
+    burn = pin + "    while time.process_time() < begin + 0.7: pass\n    return 1"
     state = changed(runner, "return 1", burn.replace("\n", "; begin = time.process_time()\n", 1), "code_.py")
-    # With half of the core, it takes a little more than its limit, and is ended at three times the limit.
-    other = subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"])
+    others: list[subprocess.Popen[bytes]] = []
     try:
-        run = warm.run(swapped(state, wall_s=1))
+        # As much other work as is needed: a run is ended at three times its limit, and the machine may be busy already.
+        for _ in range(4):
+            others.append(subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"]))
+            run = warm.run(swapped(state, wall_s=1))
+            if run.seconds > 1:
+                break
     finally:
-        other.kill()
-        other.wait()
+        for other in others:
+            other.kill()
+            other.wait()
     assert run.seconds > 1, "it has not exceeded its limit, so this shows nothing"
     assert outcomes(run) == {"test_act": Outcome.PASSED}
 
