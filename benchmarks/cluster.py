@@ -178,7 +178,10 @@ def measure_kills(nodes: int, folder: Path) -> Iterator[str]:
     yield f"| attempts by verdict | {', '.join(f'{k}: {v}' for k, v in sorted(verdicts.items()))} |"
     yield f"| attempts without a grade | {verdicts['None']} |"
     yield f"| records, without a cluster and with one | {len(ours)}, {len(theirs)} |"
-    yield f"| records that are missing or differ | {sum(theirs.get(k) != ours[k] for k in ours)} |"
+    differing = [k for k in ours if theirs.get(k) != ours[k]]
+    yield f"| records that are missing or differ | {len(differing)} {' '.join(differing[:5])} |"
+    for name in differing[:5]:
+        print(name, ours[name], theirs.get(name), sep="\n", file=sys.stderr)
     more = Counter(k.split("/")[0] for k in theirs.keys() - ours.keys())
     yield f"| further records: candidates that several workers tried and were not needed | {dict(more)} |"
     yield f"| seconds, without a cluster and with one | {local_s:.0f}, {remote_s:.0f} |"
