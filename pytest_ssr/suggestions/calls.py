@@ -155,7 +155,7 @@ def import_of(module: str, name: str) -> str:
 
 
 def split_instance(expression: str) -> tuple[str, str]:
-    """Return the source of the instance whose method an expression calls, and the rest; empty if there is none."""
+    """Return the source of the instance on which an expression calls a method, and the rest; both empty without one."""
     try:
         node = ast.parse(expression, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -12,7 +12,6 @@ from pytest_ssr.records.suggested_test import NoSuggestion
 from pytest_ssr.suggestions.calls import AnyCall
 from pytest_ssr.suggestions.literals import source_of
 from pytest_ssr.suggestions.outcomes import (
-    AFTER,
     CallOutcome,
     OutcomeKind,
     Place,
@@ -20,6 +19,7 @@ from pytest_ssr.suggestions.outcomes import (
     evaluate,
     is_noticed,
     is_same,
+    outcome_at,
 )
 
 _MOST_ODDNESS = 1
@@ -69,10 +69,7 @@ def differences(
     pairs: list[tuple[Place, CallOutcome]] = []
     for (index, attribute), outcome in first.items():
         if 0 <= index < len(calls) and can_be_expected(outcome, sources):
-            new = after.get((index, attribute))
-            if new is None and not attribute.startswith(AFTER):
-                # What is returned instead of an object may have no such attribute.
-                new = after.get((index, ""))
+            new = outcome_at(after, (index, attribute))
             if new is not None and is_noticed(outcome, new):
                 pairs.append(((index, attribute), new))
     if not pairs:

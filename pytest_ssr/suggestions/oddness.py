@@ -39,7 +39,7 @@ def _oddness_of_text(value: str, original: str) -> int:
     # The beginning of a date is another date; its end is not.
     odd += int(len(value) > 1 and value in original and not original.startswith(value))
     odd += int(bool(_REPEATED.search(value)) and not _REPEATED.search(original))
-    # A date with a longer day is none.
+    # If the day of a date has more digits, it is not a date.
     digits, others = ([len(number) for number in re.findall(r"\d+", text)] for text in (value, original))
     odd += int(digits != others and len(digits) == len(others) > 1)
     # A lone mark in the place of a word; another mark in the place of a mark is plain.

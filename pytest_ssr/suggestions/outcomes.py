@@ -131,6 +131,15 @@ def _outcome(kind: OutcomeKind, fields: Sequence[object]) -> CallOutcome:
     return CallOutcome(kind)
 
 
+def outcome_at(outcomes: Mapping[Place, CallOutcome], place: Place) -> CallOutcome | None:
+    """Return the outcome at a place on the changed code; None if the call has none."""
+    index, attribute = place
+    if place in outcomes or attribute.startswith(AFTER):
+        return outcomes.get(place)
+    # What is returned instead of an object may have no such attribute.
+    return outcomes.get((index, ""))
+
+
 def is_noticed(original: CallOutcome, changed: CallOutcome | None) -> bool:
     """Return whether an assertion about the outcome of the original may fail for the changed code."""
     if changed is None or changed.kind in (OutcomeKind.VARIES, OutcomeKind.OTHER):

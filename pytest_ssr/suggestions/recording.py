@@ -90,6 +90,7 @@ class CallReader:
     def __init__(self, sources: Mapping[str, bytes]) -> None:
         self.sources = sources
         self.modules = {name for path in sources for name in _module_names(path)}
+        self._public: dict[tuple[str, str], str] = {}
 
     def read(self, target: Function, raw: bytes) -> dict[Function, list[Call]]:
         """Return the calls by function: the target first, then what led to it, the nearest first."""
@@ -121,7 +122,11 @@ class CallReader:
             module, owner = record.owner
         if given is None or init is None or not self.is_known(module, owner or function.name):
             return None
-        shown = self.public_module(module, (owner or function.name).partition(".")[0])
+        imported = module, (owner or function.name).partition(".")[0]
+        if imported not in self._public:
+            # A test may make thousands of calls, and packages are parsed for this.
+            self._public[imported] = self.public_module(*imported)
+        shown = self._public[imported]
         return Call(function, shown, owner, init, given, self.init_defaults(module, owner))
 
     def public_module(self, module: str, name: str) -> str:

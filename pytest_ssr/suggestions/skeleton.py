@@ -37,14 +37,11 @@ def skeleton(
             statements |= {import_of(expected.module, expected.name)}
     lines = [*_import_lines(statements), "", "", f"def {name_of(call, expected)}():"]
     lines += notices(changes)
+    steps, expression = unchained(call.expression)
+    lines += [f"    {step}" for step in steps]
     if raises:
-        steps, expression = unchained(call.expression)
-        lines += [f"    {step}" for step in steps]
         lines += [f"    with pytest.raises({expected.name}):", f"        {expression}"]
     else:
-        expression = call.expression
-        steps, expression = unchained(expression)
-        lines += [f"    {step}" for step in steps]
         if attribute.startswith(AFTER):
             instance, rest = split_instance(expression)
             expression = _variable(instance, statements)

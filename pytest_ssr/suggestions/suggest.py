@@ -29,7 +29,7 @@ from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.functions import Function, constants_in, function_at
 from pytest_ssr.suggestions.invented_calls import invented_calls
 from pytest_ssr.suggestions.literals import Expression
-from pytest_ssr.suggestions.outcomes import evaluate, is_noticed
+from pytest_ssr.suggestions.outcomes import evaluate, is_noticed, outcome_at
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
 from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, skeleton
@@ -97,7 +97,7 @@ class Suggester:
         after = evaluate(self._runner, changed, [found.difference.call for found in self._found], hash_seed=0)
         for number, found in enumerate(self._found):
             difference = found.difference
-            new = after.get((number, difference.attribute), after.get((number, "")))
+            new = outcome_at(after, (number, difference.attribute))
             if new is not None and is_noticed(difference.expected, new) and self._fails(found, changed):
                 return found
         return None
