@@ -56,8 +56,8 @@ def test_play_has_the_records_of_one_machine(project: Path, cluster: LocalCluste
     here, there = (records(tmp_path / name, *kinds) for name in ("here", "there"))
     assert codes == [0, 0]
     assert here.items() <= there.items()
-    # Two workers try some candidates that turn out not to be needed, as two jobs do.
-    assert {path.split("/")[0] for path in there.keys() - here.keys()} <= {"attempts"}
+    # Two workers try, and prove, some candidates that turn out not to be needed, as two jobs do.
+    assert {path.split("/")[0] for path in there.keys() - here.keys()} <= {"attempts", "verdicts"}
     assert {path.split("/")[0] for path in here} == set(kinds)
 
 
