@@ -49,7 +49,9 @@ class BaseSettings:
     model: str = required("MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True)
     chat_template: Path | None = option(None, "FILE", "use this chat template instead of the tokenizer's")
     dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "NAME", "type of the weights; auto: bfloat16 on a GPU, otherwise float32"
+        "auto",
+        "NAME",
+        "type of the weights; auto: float32, but bfloat16 below an adapter on a GPU, which calculates in bfloat16",
     )
     bits: int = option(0, "N", "load the weights in 4 or 8 bits, with bitsandbytes on a GPU; 0: not quantised")
 

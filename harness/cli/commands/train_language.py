@@ -246,4 +246,11 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
         first, last = report[f"{name}_first"], report[f"{name}_last"]
         if first is not None:
             terminal.echo(f"{report['updates']} updates on {report['device']}: {name} {first:.4f} to {last:.4f}")
+    if speed := _speed(report):
+        terminal.echo(speed)
     terminal.echo(f"model: {report['model']}", "heading")
+
+
+def _speed(report: dict[str, Any]) -> str:
+    names = {"seconds_per_update": "s for an update", "tokens_per_second": "tokens/s", "peak_gpu_gib": "GiB of the GPU"}
+    return ", ".join(f"{report[name]:,.4g} {unit}" for name, unit in names.items() if report.get(name) is not None)

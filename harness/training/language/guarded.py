@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,16 +83,30 @@ def metrics_writer(folder: RunFolder, watch: Callable[[str], None]) -> Any:
     from transformers import TrainerCallback
 
     class MetricsWriter(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            self.logged = time.monotonic()
+
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
             if state.is_world_process_zero and logs and ("loss" in logs or "reward" in logs):
                 known = {name: value for name, value in logs.items() if _is_finite(value)}
-                folder.append(folder.metrics, [{"step": state.global_step, **known}])
+                now = time.monotonic()
+                known["seconds"], self.logged = round(now - self.logged, 3), now
+                folder.append(folder.metrics, [{"step": state.global_step, **known, **_gpu_memory()}])
                 shown = ", ".join(
                     f"{name} {logs[name]:.4f}" for name in ("loss", "reward") if logs.get(name) is not None
                 )
                 watch(f"update {state.global_step} of {state.max_steps}: {shown}")
 
     return MetricsWriter()
+
+
+def _gpu_memory() -> dict[str, float]:
+    """Return the most memory that tensors have taken on this process's GPU until now, in GiB; nothing without a GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    return {"peak_gpu_gib": round(torch.cuda.max_memory_allocated() / 2**30, 3)}
 
 
 def _is_finite(value: Any) -> bool:

@@ -89,11 +89,11 @@ def load_tokenizer(base: Base) -> Any:
     return tokenizer
 
 
-def load_model(base: Base) -> Any:
+def load_model(base: Base, adapter: Adapter) -> Any:
     """Return the model; raises SettingsError if it cannot be loaded as the settings want."""
     from transformers import AutoModelForCausalLM
 
-    options: dict[str, Any] = {"dtype": dtype_of(base)}
+    options: dict[str, Any] = {"dtype": dtype_of(base, adapter)}
     if base.bits:
         options["quantization_config"] = _quantization(base)
         options["device_map"] = {"": int(os.environ.get("LOCAL_RANK", "0"))}
@@ -101,12 +101,17 @@ def load_model(base: Base) -> Any:
         return AutoModelForCausalLM.from_pretrained(base.model, **options)
 
 
-def dtype_of(base: Base) -> Any:
-    """Return the type of the weights."""
+def dtype_of(base: Base, adapter: Adapter) -> Any:
+    """Return the type of the weights.
+
+    By default, those that are trained are float32: bfloat16 has 8 significant bits, so most updates at a usual learning
+    rate would be rounded away. PEFT keeps an adapter in float32, whatever the weights below it are.
+    """
     import torch
 
     if base.dtype == "auto":
-        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+        is_fixed = torch.cuda.is_available() and adapter.kind != "none"
+        return torch.bfloat16 if is_fixed else torch.float32
     return getattr(torch, base.dtype)
 
 

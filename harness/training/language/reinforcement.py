@@ -57,7 +57,7 @@ def train_in_environment(
     arguments = _arguments(plan, policy, folder)
     rows = _rows(plan, policy, environment, folder)
     watch("loading the model")
-    tokenizer, model = load_tokenizer(plan.base), load_model(plan.base)
+    tokenizer, model = load_tokenizer(plan.base), load_model(plan.base, plan.adapter)
     require_targets(model, plan.adapter)
     rollouts = PolicyRollouts(
         environment,

@@ -6,7 +6,9 @@ import importlib.util
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness.exporters.protocol import Row
@@ -44,7 +46,7 @@ def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str
     rows, reasons = _rows(sources, plan, folder)
     watch("loading the model")
     tokenizer = load_tokenizer(plan.base)
-    model = load_model(plan.base)
+    model = load_model(plan.base, plan.adapter)
     require_targets(model, plan.adapter)
     left_out = LeftOut()
     encoder = encoder_of(model, tokenizer, plan.base, plan.data)
@@ -97,7 +99,8 @@ def finish(
         **_ends(lines, "reward"),
         **counts,
         "seconds_of_last_start": round(time.monotonic() - start, 1),
-        "device": str(trainer.args.device),
+        "device": _device(trainer.args.device),
+        **_speed([line for line in lines if line["step"] > begun]),
         "packages": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
     }
     if is_main():
@@ -105,6 +108,32 @@ def finish(
         report["plot"] = str(picture) if picture is not None else None
         folder.finish(report)
     return report
+
+
+def _device(device: Any) -> str:
+    """Return the name of a device, with the model of a GPU."""
+    import torch
+
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+def _speed(lines: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Return medians over the metrics of one start, without the first line, which includes what is done once.
+
+    Seconds include generation, sandboxes and checkpoints. Tokens are those of all sequences, with their prompts.
+    """
+    pairs = list(pairwise(lines))
+    seconds = [after["seconds"] / (after["step"] - before["step"]) for before, after in pairs]
+    tokens = [
+        (after["num_tokens"] - before["num_tokens"]) / after["seconds"]
+        for before, after in pairs
+        if "num_tokens" in after and after["seconds"]
+    ]
+    return {
+        "seconds_per_update": round(median(seconds), 3) if seconds else None,
+        "tokens_per_second": round(median(tokens), 1) if tokens else None,
+        "peak_gpu_gib": max((line["peak_gpu_gib"] for line in lines if "peak_gpu_gib" in line), default=None),
+    }
 
 
 def _ends(lines: Sequence[dict[str, Any]], name: str) -> dict[str, float | None]:

@@ -23,7 +23,7 @@ from harness.exporters.tokens import IGNORED
 from harness.training.language.encoding import Encoder
 from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
 from harness.training.language.models import encoder_of, load_model
-from harness.training.language.plan import Base, Data, Method
+from harness.training.language.plan import Adapter, Base, Data, Method
 from harness.training.language.rows import read_rows
 from pytest_ssr.errors import SettingsError
 
@@ -38,6 +38,7 @@ def test_the_loss_falls_over_50_updates(method: str, rollouts: Path, model: Path
     assert len(losses) == 50
     assert sum(losses[-5:]) < sum(losses[:5])
     assert report(out)["updates"] == 50
+    assert report(out)["seconds_per_update"] > 0 < report(out)["tokens_per_second"]
     assert (out / "report.png").stat().st_size > 1000
     if method in ("sft", "bc"):
         codes = [item["code"] for item in report(out)["left_out"]]
@@ -281,7 +282,7 @@ def test_a_damaged_model_is_refused(model: Path, tmp_path: Path) -> None:
     (other / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
     for folder in (cut, other, tmp_path):
         with pytest.raises(SettingsError) as raised:
-            load_model(Base(str(folder)))
+            load_model(Base(str(folder)), Adapter())
         assert raised.value.option == "model"
 
 
