@@ -56,7 +56,8 @@ PROJECT = {
     "test_shapes.py": (
         "from shapes import area, is_square, longest\n\n\n"
         "def test_area():\n    assert area(2, 3) == 6\n\n\ndef test_flat():\n    assert area(5, 0) == 0\n\n\n"
-        "def test_square():\n    assert is_square(2, 2)\n\n\ndef test_no_square():\n    assert not is_square(2, 3)\n\n\n"
+        "def test_square():\n    assert is_square(2, 2)\n\n\n"
+        "def test_no_square():\n    assert not is_square(2, 3)\n\n\n"
         "def test_longest():\n    assert longest([1, 4, 2]) == 4\n\n\ndef test_none():\n    assert longest([]) == 0\n"
     ),
 }
@@ -257,14 +258,14 @@ def rewards(shape: str, tokenizer: Path, folder: Path, sandbox: str, updates: in
         taught_rows(project, store, folder / "taught-rows", sandbox)
     model, taught, out = make_model(folder / f"model-{shape}", shape, tokenizer), folder / "taught", folder / "grpo"
     if not report_of(taught):
-        teaching = ("--updates", "60", "--accumulation", "1", "--batch", "4", "--learning-rate", "2e-4")
+        teaching = ("--updates", "240", "--accumulation", "1", "--batch", "4", "--learning-rate", "2e-4")
         teaching = (*teaching, "--log-every", "10", "--checkpoint-every", "1000")
         argv = command("sft", folder / "taught-rows", model, taught, "0.5b-1-gpu", *teaching)
         if run(argv, folder / "taught.log", limit) is None:
             return ["The model could not be taught."]
     if not report_of(out):
         acting = ("--roles", "solver", "--updates", str(updates), "--tasks", "2", "--group", "8", "--batch", "4")
-        acting = (*acting, "--steps", "3", "--reply-tokens", "300", "--completion-tokens", "1500", *environment)
+        acting = (*acting, "--steps", "3", "--reply-tokens", "220", "--completion-tokens", "1500", *environment)
         acting = (*acting, "--learning-rate", "1e-5", "--schedule", "constant", "--warmup", "0")
         acting = (*acting, "--checkpoint-every", "1000")
         run(command("grpo", project, taught / "model", out, "0.5b-1-gpu", *acting), folder / "grpo.log", limit)
@@ -301,7 +302,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", default="0.5b", choices=[*SHAPES], help="the shape in place of 0.5b")
     parser.add_argument("--sandbox", default="auto")
-    parser.add_argument("--only", action="append", default=[], help="an arm's name, `resume` or `grpo`; can be repeated")
+    parser.add_argument(
+        "--only", action="append", default=[], help="an arm's name, `resume` or `grpo`; can be repeated"
+    )
     parser.add_argument("--grpo-updates", type=int, default=20)
     parser.add_argument("--limit", type=float, default=240, help="most seconds of one training")
     options = parser.parse_args()
@@ -338,7 +341,9 @@ def main() -> None:
         print(f"{time.monotonic() - begin:.0f} s: {arm.name} {report and report['seconds_per_update']}", flush=True)
         write()
     if wanted("resume"):
-        parts += killed_and_continued(make_model(folder / f"model-{options.shape}", options.shape, tokenizer), rows, folder)
+        parts += killed_and_continued(
+            make_model(folder / f"model-{options.shape}", options.shape, tokenizer), rows, folder
+        )
         print(f"{time.monotonic() - begin:.0f} s: {parts[-1]}", flush=True)
         write()
     if wanted("grpo"):

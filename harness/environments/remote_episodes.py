@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.task import Outcome, TaskSource
+from harness.executors.slots import measured_slots
 from harness.records.trajectory import Trajectory
 from pytest_ssr.errors import ActionError, MissingExtraError, SandboxError
+from pytest_ssr.interrupts import workers
+
+_A = TypeVar("_A")
+_R = TypeVar("_R")
 
 EXECUTOR = "SSR_EXECUTOR"
 _SCHEME, _LOCAL = "ray://", "local"
@@ -165,18 +170,33 @@ class RemoteEpisodes:
             self.session.close()
 
 
+def is_local() -> bool:
+    """Return whether episodes are played on this machine."""
+    return os.environ.get(EXECUTOR, "") in ("", _LOCAL)
+
+
+def together(work: Callable[[_A], _R], items: Sequence[_A]) -> list[_R]:
+    """Call a function, which waits for a sandbox, with each item; return the results in the order of the items.
+
+    As many calls run at the same time as this machine can run sandboxes; on a cluster, all of them.
+    """
+    if not items:
+        return []
+    with workers(min(len(items), measured_slots()) if is_local() else len(items)) as pool:
+        return list(pool.map(work, items))
+
+
 def open_episodes(tasks: TaskSource, settings: EnvironmentSettings) -> Episodes:
     """Return episodes of this process, or, if `SSR_EXECUTOR` names a cluster, in a sandbox slot of its nodes.
 
     The project, the store and the dataset of the tasks have to be at the same paths there. Raises MissingExtraError
     without Ray, SettingsError for invalid settings or if there is no cluster.
     """
-    address = os.environ.get(EXECUTOR, "")
-    if address in ("", _LOCAL):
+    if is_local():
         return Episodes(tasks, settings)
     from importlib.util import find_spec
 
     if find_spec("ray") is None:
         raise MissingExtraError("Ray", "ray")
     # They have the same methods, and their episodes the same attributes.
-    return cast(Episodes, RemoteEpisodes(address.removeprefix(_SCHEME), tasks, settings))
+    return cast(Episodes, RemoteEpisodes(os.environ[EXECUTOR].removeprefix(_SCHEME), tasks, settings))

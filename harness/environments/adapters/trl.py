@@ -16,7 +16,7 @@ from typing import Any
 from harness.environments.adapters.transcript import ChatTokens
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
-from harness.environments.remote_episodes import open_episodes
+from harness.environments.remote_episodes import open_episodes, together
 from harness.environments.task import Outcome, TaskSource
 from harness.records.messages import SYSTEM, USER
 from pytest_ssr.errors import SettingsError
@@ -135,10 +135,10 @@ class TrlRollouts:
         """
         while len(self._pool) < len(prompts):
             self._pool.append(open_episodes(self._tasks, self._settings))
-        rollouts = []
-        for prompt, episodes in zip(prompts, self._pool, strict=False):
-            episodes.begin(task=str(prompt[-1]["content"]))
-            rollouts.append(Rollout.of(episodes, trainer))
+        tasks = [str(prompt[-1]["content"]) for prompt in prompts]
+        begun = list(zip(self._pool, tasks, strict=False))
+        together(lambda pair: pair[0].begin(task=pair[1]), begun)
+        rollouts = [Rollout.of(episodes, trainer) for episodes, _ in begun]
         generate(rollouts, trainer)
         return {**token_columns(rollouts), "reward": [r.reward for r in rollouts]}
 
@@ -182,18 +182,21 @@ class Rollout:
         self.logprobs += logprobs
         self.mask += [mask] * len(ids)
 
-    def take(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> None:
-        """Take one step with the tokens of a reply, and append those of its observation as far as there is room."""
+    def add_reply(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> str:
+        """Append the tokens of a reply as far as there is room; return its text."""
         room = trainer.args.max_completion_length - len(self.ids)
-        ids = ids[:room]
-        self.add(ids, logprobs[:room] if logprobs is not None else [], mask=1)
-        turn = self.episodes.write(trainer.processing_class.decode(ids, skip_special_tokens=True))
+        self.add(ids[:room], logprobs[:room] if logprobs is not None else [], mask=1)
+        return str(trainer.processing_class.decode(ids[:room], skip_special_tokens=True))
+
+    def add_turn(self, turn: Turn, trainer: Any) -> bool:
+        """Append the tokens of an observation as far as there is room; return whether there is none left."""
         self.turns.append(turn)
-        if turn.outcome is None:
-            observed = _chat(trainer).between(turn.output)[: room - len(ids)]
-            self.add(observed, [0.0] * len(observed) if logprobs is not None else [], mask=0)
-            if len(self.ids) >= trainer.args.max_completion_length:
-                self.turns.append(self.episodes.stop("the completion is full"))
+        if turn.outcome is not None:
+            return False
+        room = trainer.args.max_completion_length - len(self.ids)
+        observed = _chat(trainer).between(turn.output)[:room]
+        self.add(observed, [0.0] * len(observed) if self.logprobs else [], mask=0)
+        return len(observed) == room
 
 
 def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
@@ -212,8 +215,14 @@ def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
         prompts += [[trainer.processing_class.eos_token_id]] * (count - len(active))
         # The trainer has no public method that generates.
         replies, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
-        for index, rollout in enumerate(active):
-            rollout.take(list(replies[index]), list(logprobs[index]) if logprobs is not None else None, trainer)
+        # Tokenizers cannot be used by several threads; sandboxes can.
+        texts = [
+            rollout.add_reply(list(replies[index]), list(logprobs[index]) if logprobs is not None else None, trainer)
+            for index, rollout in enumerate(active)
+        ]
+        turns = together(lambda pair: pair[0].episodes.write(pair[1]), list(zip(active, texts, strict=True)))
+        full = [rollout for rollout, turn in zip(active, turns, strict=True) if rollout.add_turn(turn, trainer)]
+        together(lambda rollout: rollout.turns.append(rollout.episodes.stop("the completion is full")), full)
 
 
 def _most(count: int, trainer: Any) -> int:

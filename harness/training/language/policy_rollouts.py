@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ from harness.datasets.instance import InstanceError
 from harness.environments import DatasetTasks, EnvironmentSettings, ProjectTasks, StoreTasks
 from harness.environments.adapters.trl import Rollout, generate, token_columns
 from harness.environments.episodes import Episodes
-from harness.environments.remote_episodes import open_episodes
+from harness.environments.remote_episodes import open_episodes, together
 from harness.records.messages import USER
 from harness.records.rewards import injector_reward, solve_rate
 from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
@@ -87,6 +89,8 @@ class PolicyRollouts:
         """The tasks that cannot be played."""
         self._unusable: dict[PolicyTask, SsrError] = {}
         self._pools: dict[tuple[str, str], list[Episodes]] = {}
+        self._lock = threading.Lock()
+        """For the tokenizer, and for what is counted: rollouts begin in several threads."""
         self._closing = weakref.finalize(self, _close, self._pools)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
@@ -122,13 +126,21 @@ class PolicyRollouts:
 
         A task that cannot be played is replaced by another one, also in `tasks`.
         """
-        rollouts: dict[int, Rollout] = {}
-        used: dict[tuple[str, str], int] = {}
+        slots: dict[int, int] = {}
+        used: Counter[tuple[str, str]] = Counter()
         for index in chosen:
-            task = tasks[index]
-            slot = used.get((task.role, task.project), 0)
-            used[task.role, task.project] = slot + 1
-            tasks[index], rollouts[index] = self._first_usable(task, slot, self._seed_of(step, index), trainer)
+            role, project = tasks[index].role, tasks[index].project
+            slots[index] = used[role, project]
+            used[role, project] += 1
+            pool = self._pools.setdefault((role, project), [])
+            if slots[index] == len(pool):
+                pool.append(open_episodes(self._environment.tasks(role, project), self._environment.settings))
+        begun = together(
+            lambda index: self._first_usable(tasks[index], slots[index], self._seed_of(step, index), trainer), chosen
+        )
+        rollouts: dict[int, Rollout] = {}
+        for index, (task, rollout) in zip(chosen, begun, strict=True):
+            tasks[index], rollouts[index] = task, rollout
         generate(list(rollouts.values()), trainer)
         return rollouts
 
@@ -143,10 +155,16 @@ class PolicyRollouts:
             try:
                 return candidate, self._begun(candidate, slot, seed, trainer)
             except (ArtifactError, InstanceError, ProjectError, ContextError) as error:
-                self._unusable[candidate] = error
-                text = " ".join(str(error).split())
-                self.left_out.add(candidate.bug or candidate.role, LeftOutError(LeftOutCode.UNUSABLE_TASK, text))
+                self._leave_out(candidate, error)
         raise SettingsError(f"none of the tasks in {task.project} can be played: {self._unusable[task]}")
+
+    def _leave_out(self, task: PolicyTask, error: SsrError) -> None:
+        """Count a task that cannot be played, once."""
+        with self._lock:
+            if task not in self._unusable:
+                self._unusable[task] = error
+                text = " ".join(str(error).split())
+                self.left_out.add(task.bug or task.role, LeftOutError(LeftOutCode.UNUSABLE_TASK, text))
 
     def _candidates(self, task: PolicyTask) -> Iterator[PolicyTask]:
         """Yield a task, and then its substitutes in an order that all processes share."""
@@ -159,7 +177,9 @@ class PolicyRollouts:
 
     def _begun(self, task: PolicyTask, slot: int, seed: int, trainer: Any) -> Rollout:
         """Begin a rollout; raises ContextError for a prompt that does not fit into the model's context."""
-        rollout = Rollout.of(self._begin(task, slot, seed), trainer)
+        episodes = self._begin(task, slot, seed)
+        with self._lock:
+            rollout = Rollout.of(episodes, trainer)
         if self._context and len(rollout.prompt_ids) >= self._context:
             raise ContextError(
                 f"the prompt of the {task.role} in {task.project} has {len(rollout.prompt_ids)} tokens, but "
@@ -170,11 +190,9 @@ class PolicyRollouts:
     def _begin(self, task: PolicyTask, slot: int, seed: int) -> Episodes:
         """Begin an episode in the environment of a slot; it is opened again for a bug that is newer than it."""
         source = self._environment.tasks(task.role, task.project)
-        pool = self._pools.setdefault((task.role, task.project), [])
+        pool = self._pools[task.role, task.project]
         wanted = task.bug or (task.project if task.role == INJECTOR else "")
-        if slot == len(pool):
-            pool.append(open_episodes(source, self._environment.settings))
-        elif not pool[slot].has(wanted):
+        if not pool[slot].has(wanted):
             pool[slot].close()
             pool[slot] = open_episodes(source, self._environment.settings)
         pool[slot].begin(seed=seed, task=wanted)
