@@ -49,10 +49,10 @@ class _Unit:
     future: Future[Any]
     failed: int = 0
     """How often it failed because of a machine that could begin it."""
-    lost: int = 0
-    """How many of its workers ended although their nodes did not."""
+    lost: list[NodeState] = field(default_factory=list)
+    """The nodes on which its worker ended, each as often as it did."""
     cut_off: int = 0
-    """How often its node was lost, or stopped it."""
+    """How often its node could not be reached, or stopped it."""
     slot: Slot | None = None
     """The worker that has it."""
     is_ahead: bool = False
@@ -301,17 +301,20 @@ class RayExecutor:
             self._slots.lose(slot)
             unit.avoid.add(slot.node.id)
             self._slots.count_fault(slot.node, unit.id, cause)
-            # While a node is lost, its workers cannot be reached; one that was ended is known to be dead at once.
-            is_node = isinstance(error, ray.exceptions.ActorUnavailableError)
-            unit.lost += not is_node
-            unit.cut_off += is_node
+            # Of a node that is lost, some workers cannot be reached, and others are known to be dead.
+            if isinstance(error, ray.exceptions.ActorUnavailableError):
+                unit.cut_off += 1
+            else:
+                unit.lost.append(slot.node)
         self._repeat(unit, cause)
 
     def _repeat(self, unit: _Unit, cause: str) -> None:
         """Let a unit that has no outcome wait again, unless it was begun too often."""
+        # Only the workers of nodes that still run can have ended because of the unit.
+        ended = sum(self._slots.answers(node) for node in unit.lost)
         with self._lock:
-            begun = unit.lost + unit.cut_off
-            if unit.lost >= TRIES or begun >= _MOST_CUT_OFF:
+            begun = len(unit.lost) + unit.cut_off
+            if ended >= TRIES or begun >= _MOST_CUT_OFF:
                 self._slots.forgive(unit.id, unit.avoid)
                 _fail(unit.future, WorkerLostError(f"a unit has lost its worker {begun} times: {cause}"))
             elif not self._is_closed and not unit.future.cancelled():

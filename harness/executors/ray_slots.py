@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import socket
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -31,6 +32,7 @@ _WATCH_S = 2.0
 _LONG_START_S = 20.0
 """Seconds after which a worker that has not been started may wait for a slot that another run uses."""
 _MOST_PLACES = 64
+_CONNECT_S = 2.0
 _ASK_S = 20.0
 """How often a worker with a unit is asked whether it runs."""
 _SILENT_S = 120.0
@@ -98,6 +100,8 @@ class Slots:
         self._left: list[NodeState] = []
         self._starting: set[Slot] = set()
         self._ready: set[Slot] = set()
+        self._addresses: dict[str, tuple[str, int]] = {}
+        """Where the process that manages a node's workers listens."""
         self._starts = itertools.count()
         self._is_waiting = False
         """Whether all slots belong to other runs."""
@@ -198,6 +202,16 @@ class Slots:
         # It may live on a node that cannot be reached, and hold the slot.
         slot.end()
 
+    def answers(self, node: NodeState) -> bool:
+        """Return whether the process that manages a node's workers runs; the cluster notices its end much later."""
+        if node.has_left:
+            return False
+        try:
+            with socket.create_connection(self._addresses[node.id], timeout=_CONNECT_S):
+                return True
+        except OSError:
+            return False
+
     def release(self, slot: Slot) -> None:
         """Let a worker have another unit, unless its node gets no more."""
         slot.is_busy = False
@@ -281,6 +295,7 @@ class Slots:
             for node_id, data in found.items():
                 count = int(data["Resources"].get(SLOTS, 0) or data["Resources"].get("CPU", 0))
                 if count and node_id not in self._alive:
+                    self._addresses[node_id] = data["NodeManagerAddress"], data["NodeManagerPort"]
                     self._alive[node_id] = NodeState(node_id, f"{data['NodeName']}:{node_id[:6]}", count)
             if left and not self._alive:
                 self._notify("no node is left; the run waits until one joins")

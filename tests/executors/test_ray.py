@@ -96,6 +96,16 @@ def test_a_unit_that_kills_its_workers_has_no_result_and_no_node_is_to_blame(
     assert not any(node.drained for node in executor.nodes)
 
 
+def test_a_unit_is_not_to_blame_for_workers_of_nodes_that_are_gone(
+    executor: RayExecutor, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor._slots, "answers", lambda node: False)
+    with executor.units(probe) as units:
+        name = f"die:{TRIES}"
+        assert units.submit(name).result().startswith(name)
+    assert len(probe.begun(name)) == TRIES + 1
+
+
 def test_a_machine_fault_is_tried_elsewhere_and_then_is_the_error(executor: RayExecutor, probe: Probe) -> None:
     with executor.units(probe) as units:
         assert units.submit("fault:1").result().startswith("fault:1")
@@ -204,7 +214,10 @@ def test_a_node_that_is_killed_is_replaced_by_one_that_joins(
         names = [f"sleep:3.{n}" for n in range(6)]
         futures = {name: units.submit(name) for name in names}
         wait_until(lambda: any(probe.begun(name) for name in names))
+        (gone,) = [node for node in executor.nodes if node.id == cluster.workers[0].node_id]
+        assert executor._slots.answers(gone)
         cluster.kill(cluster.workers[0])
+        assert not executor._slots.answers(gone)
         cluster.add()
         assert {name: future.result().split()[0] for name, future in futures.items()} == {name: name for name in names}
     assert all(1 <= len(probe.begun(name)) <= 2 for name in names)
