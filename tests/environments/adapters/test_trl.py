@@ -118,14 +118,21 @@ class Silent:
 
     def __init__(self, name: int, replies: int) -> None:
         self.prompt_ids, self.ids, self.left = [name], [], replies
+        self.episodes = self
 
     @property
     def outcome(self) -> bool | None:
         return None if self.left else True
 
-    def take(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> None:
+    def add_reply(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> str:
         self.ids += ids
+        return ""
+
+    def write(self, text: str) -> None:
         self.left -= 1
+
+    def add_turn(self, turn: None, trainer: Any) -> bool:
+        return False
 
 
 def generate_in_a_process(rank: int, port: int) -> None:
