@@ -1,6 +1,6 @@
 """Measure `ssr train` for language models on this machine's GPU: time, tokens, memory, and what is learned.
 
-Run: `python benchmarks/language_training.py --rows FOLDER --folder DIR --out RESULT.md [--only ARM ...]`, with what
+Run: `python benchmarks/language_training.py --rows FOLDER --folder DIR --out RESULT.md [--only ARM]`, with what
 `ssr export` wrote in the formats sft, dpo and kto in FOLDER/sft, FOLDER/dpo and FOLDER/kto. The models have the shapes
 of Qwen2.5 with 0.5 and 7 billion parameters and random weights, so that nothing is downloaded; their speed is that of
 trained weights. The settings are those of docs/training. One arm is killed and continued, and compared with the same
@@ -75,17 +75,18 @@ class Arm:
 
 
 def arms(small: str) -> list[Arm]:
-    """Return the trainings. small: the shape in place of 0.5b."""
+    """Return the trainings. small: `0.5b`, or `tiny` in place of all shapes."""
     every = ("--updates", "12", "--log-every", "1", "--checkpoint-every", "100")
     few = ("--updates", "4", "--log-every", "1", "--checkpoint-every", "100")
     one, large = "0.5b-1-gpu", "7b-1-gpu"
+    shape = "7b" if small == "0.5b" else small
     return [
         Arm("sft", "sft", small, one, every),
         Arm("sft, weights in bfloat16", "sft", small, one, (*every, "--dtype", "bfloat16")),
         Arm("dpo", "dpo", small, one, (*few, "--learning-rate", "5e-6")),
         Arm("kto", "kto", small, one, (*few, "--learning-rate", "5e-6")),
-        Arm("sft, LoRA", "sft", "7b", large, few),
-        Arm("sft, LoRA on 4 bits", "sft", "7b", large, (*few, "--bits", "4")),
+        Arm("sft, LoRA", "sft", shape, large, few),
+        Arm("sft, LoRA on 4 bits", "sft", shape, large, (*few, "--bits", "4")),
     ]
 
 
@@ -290,7 +291,7 @@ def table(done: dict[Arm, dict[str, Any]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     for arm, report in done.items():
         numbers = [report[name] for name in ("seconds_per_update", "tokens_per_second", "peak_gpu_gib")]
-        shown = " | ".join(f"{number:,.4g}" if number is not None else "-" for number in numbers)
+        shown = " | ".join("-" if n is None else f"{n:,.0f}" if n >= 1000 else f"{n:.4g}" for n in numbers)
         losses = f"{report['loss_first']:.4f} to {report['loss_last']:.4f}"
         yield f"| {arm.name} | {arm.shape} | {arm.config} | {report['updates']} | {shown} | {losses} |"
 
@@ -300,11 +301,10 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--shape", default="0.5b", choices=[*SHAPES], help="the shape in place of 0.5b")
+    parser.add_argument("--shape", default="0.5b", choices=["0.5b", "tiny"], help="tiny: to try this program on a CPU")
     parser.add_argument("--sandbox", default="auto")
-    parser.add_argument(
-        "--only", action="append", default=[], help="an arm's name, `resume` or `grpo`; can be repeated"
-    )
+    names = [*(arm.name for arm in arms("0.5b")), "resume", "grpo"]
+    parser.add_argument("--only", action="append", default=[], choices=names, help="run this one; can be repeated")
     parser.add_argument("--grpo-updates", type=int, default=20)
     parser.add_argument("--limit", type=float, default=240, help="most seconds of one training")
     options = parser.parse_args()
@@ -330,14 +330,14 @@ def main() -> None:
 
     for arm in arms(options.shape):
         out = folder / arm.name.replace(", ", "-").replace(" ", "-")
-        if not wanted(arm.name):
-            continue
-        if not report_of(out):
+        if wanted(arm.name) and not report_of(out):
             model = make_model(folder / f"model-{arm.shape}", arm.shape, tokenizer)
             argv = command(arm.method, rows / arm.method, model, out, arm.config, *arm.options)
             run(argv, folder / f"{out.name}.log", options.limit)
         if report := report_of(out):
             done[arm] = report
+        if not wanted(arm.name):
+            continue
         print(f"{time.monotonic() - begin:.0f} s: {arm.name} {report and report['seconds_per_update']}", flush=True)
         write()
     if wanted("resume"):

@@ -178,11 +178,14 @@ def is_local() -> bool:
 def together(work: Callable[[_A], _R], items: Sequence[_A]) -> list[_R]:
     """Call a function, which waits for a sandbox, with each item; return the results in the order of the items.
 
-    As many calls run at the same time as this machine can run sandboxes; on a cluster, all of them.
+    As many calls run at the same time as this machine can run sandboxes, shared with the other processes of a training;
+    on a cluster, all of them.
     """
     if not items:
         return []
-    with workers(min(len(items), measured_slots()) if is_local() else len(items)) as pool:
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    jobs = max(1, measured_slots() // processes) if is_local() else len(items)
+    with workers(min(len(items), jobs)) as pool:
         return list(pool.map(work, items))
 
 

@@ -35,8 +35,8 @@ from pytest_ssr.storage.store import Store, key_of
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
-_MOST_CUT_OFF = 20
-"""How often a unit is begun again if the nodes themselves are lost, which is no fault of the unit."""
+_MOST_CUT_OFF = 10
+"""How often a unit loses its worker if the nodes themselves are lost: it may be the unit that ends them."""
 _STOP_S = 10.0
 _MOST_ON_SHELF = 64
 
@@ -310,11 +310,11 @@ class RayExecutor:
 
     def _repeat(self, unit: _Unit, cause: str) -> None:
         """Let a unit that has no outcome wait again, unless it was begun too often."""
-        # Only the workers of nodes that still run can have ended because of the unit.
-        ended = sum(self._slots.answers(node) for node in unit.lost)
+        # A worker of a node that is gone ended because of that, and the unit may not even have been begun.
+        has_ended_them = len(unit.lost) >= TRIES and sum(map(self._slots.answers, unit.lost)) >= TRIES
         with self._lock:
             begun = len(unit.lost) + unit.cut_off
-            if ended >= TRIES or begun >= _MOST_CUT_OFF:
+            if has_ended_them or begun >= _MOST_CUT_OFF:
                 self._slots.forgive(unit.id, unit.avoid)
                 _fail(unit.future, WorkerLostError(f"a unit has lost its worker {begun} times: {cause}"))
             elif not self._is_closed and not unit.future.cancelled():

@@ -51,7 +51,8 @@ class BaseSettings:
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto",
         "NAME",
-        "type of the weights; auto: float32, but bfloat16 below an adapter on a GPU, which calculates in bfloat16",
+        "type of the weights; auto: float32, but bfloat16 below an adapter on a GPU. A GPU calculates in bfloat16, "
+        "unless this is float32",
     )
     bits: int = option(0, "N", "load the weights in 4 or 8 bits, with bitsandbytes on a GPU; 0: not quantised")
 

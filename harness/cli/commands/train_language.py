@@ -252,5 +252,10 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
 
 
 def _speed(report: dict[str, Any]) -> str:
-    names = {"seconds_per_update": "s for an update", "tokens_per_second": "tokens/s", "peak_gpu_gib": "GiB of the GPU"}
-    return ", ".join(f"{report[name]:,.4g} {unit}" for name, unit in names.items() if report.get(name) is not None)
+    """Return a line about time and memory, as far as they were measured."""
+    texts = {
+        "seconds_per_update": "{:.2f} s for an update",
+        "tokens_per_second": "{:,.0f} tokens/s",
+        "peak_gpu_gib": "{:.1f} GiB of GPU memory",
+    }
+    return ", ".join(text.format(report[name]) for name, text in texts.items() if report.get(name) is not None)

@@ -188,14 +188,14 @@ class Rollout:
         self.add(ids[:room], logprobs[:room] if logprobs is not None else [], mask=1)
         return str(trainer.processing_class.decode(ids[:room], skip_special_tokens=True))
 
-    def add_turn(self, turn: Turn, trainer: Any) -> bool:
+    def add_turn(self, turn: Turn, trainer: Any, *, with_logprobs: bool) -> bool:
         """Append the tokens of an observation as far as there is room; return whether there is none left."""
         self.turns.append(turn)
         if turn.outcome is not None:
             return False
         room = trainer.args.max_completion_length - len(self.ids)
         observed = _chat(trainer).between(turn.output)[:room]
-        self.add(observed, [0.0] * len(observed) if self.logprobs else [], mask=0)
+        self.add(observed, [0.0] * len(observed) if with_logprobs else [], mask=0)
         return len(observed) == room
 
 
@@ -221,7 +221,11 @@ def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
             for index, rollout in enumerate(active)
         ]
         turns = together(lambda pair: pair[0].episodes.write(pair[1]), list(zip(active, texts, strict=True)))
-        full = [rollout for rollout, turn in zip(active, turns, strict=True) if rollout.add_turn(turn, trainer)]
+        full = [
+            rollout
+            for rollout, turn in zip(active, turns, strict=True)
+            if rollout.add_turn(turn, trainer, with_logprobs=logprobs is not None)
+        ]
         together(lambda rollout: rollout.turns.append(rollout.episodes.stop("the completion is full")), full)
 
 

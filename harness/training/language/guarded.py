@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.training.language.models import EXHAUSTED
+from harness.training.language.models import EXHAUSTED, widen
 from harness.training.language.plan import Plan
 from harness.training.language.run_folder import RunFolder, step_of
 from pytest_ssr.errors import (
@@ -127,6 +127,9 @@ def train(trainer: Any, plan: Plan, folder: RunFolder) -> int:
     begun = step_of(last)
     if is_main():
         folder.cut_back(begun)
+    if plan.base.dtype == "auto" and not plan.optimization.sharding:
+        # FSDP wants the same type in all weights of a group.
+        widen(trainer.model)
     try:
         trainer.train(resume_from_checkpoint=str(last) if last is not None else None)
     except (torch.OutOfMemoryError, MemoryError):

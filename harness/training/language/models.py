@@ -15,8 +15,8 @@ from harness.training.language.plan import Adapter, Base, Data
 from pytest_ssr.errors import MissingExtraError, SettingsError, TrainingError
 
 EXHAUSTED = (
-    "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter or --bits. The "
-    "same command continues from the last checkpoint"
+    "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter, --bits or, "
+    "without an adapter, --dtype bfloat16. The same command continues from the last checkpoint"
 )
 """The message for memory that does not suffice."""
 _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "peft": "PEFT"}
@@ -105,7 +105,7 @@ def dtype_of(base: Base, adapter: Adapter) -> Any:
     """Return the type of the weights.
 
     By default, those that are trained are float32: bfloat16 has 8 significant bits, so most updates at a usual learning
-    rate would be rounded away. PEFT keeps an adapter in float32, whatever the weights below it are.
+    rate would be rounded away. For adapters see `widen`.
     """
     import torch
 
@@ -113,6 +113,13 @@ def dtype_of(base: Base, adapter: Adapter) -> Any:
         is_fixed = torch.cuda.is_available() and adapter.kind != "none"
         return torch.bfloat16 if is_fixed else torch.float32
     return getattr(torch, base.dtype)
+
+
+def widen(model: Any) -> None:
+    """Turn the weights that are trained into float32. PEFT does that, but TRL reverses it above quantised weights."""
+    for weights in model.parameters():
+        if weights.requires_grad:
+            weights.data = weights.data.float()
 
 
 def _quantization(base: Base) -> Any:

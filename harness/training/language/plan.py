@@ -45,7 +45,10 @@ class Base:
     chat_template: Path | None = None
     """A file that replaces the tokenizer's chat template."""
     dtype: str = "auto"
-    """`float32` or `bfloat16`; `auto` is bfloat16 for weights below an adapter on a GPU, otherwise float32."""
+    """`float32` or `bfloat16`; `auto` is float32, but bfloat16 for the weights below an adapter on a GPU.
+
+    A GPU calculates in bfloat16, unless this is `float32`.
+    """
     bits: int = 0
     """Bits of each weight after quantisation, 4 or 8; 0: none."""
 

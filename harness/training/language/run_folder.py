@@ -2,7 +2,7 @@
 
 A checkpoint counts once it is marked complete, after all its files are on the disk. Everything else is written
 atomically, or is a file of lines that is cut back to the checkpoint from which a run continues. So a run that is
-killed at any point continues from its last checkpoint and leaves the same files.
+killed at any point continues from its last checkpoint and leaves the same files, except for measured times.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ from torch import multiprocessing
 from trl.generation.vllm_generation import VLLMGeneration
 
 from harness.environments import EnvironmentSettings, StoreTasks
+from harness.environments.adapters import trl as trl_adapter
 from harness.environments.adapters.trl import (
+    Rollout,
     TrlEnvironment,
     TrlRollouts,
     generate,
@@ -131,7 +133,7 @@ class Silent:
     def write(self, text: str) -> None:
         self.left -= 1
 
-    def add_turn(self, turn: None, trainer: Any) -> bool:
+    def add_turn(self, turn: None, trainer: Any, *, with_logprobs: bool) -> bool:
         return False
 
 
@@ -171,6 +173,26 @@ def generate_in_a_process(rank: int, port: int) -> None:
     generate([] if rank else [Silent(30, 1)], trainer)
     assert [rollout.ids for rollout in rollouts] == ([[10], [11] * 3] if rank else [[20] * 2])
     generation.accelerator.end_training()
+
+
+def test_a_completion_is_cut_where_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(max_completion_length=4),
+        processing_class=SimpleNamespace(decode=lambda ids, **options: str(ids)),
+    )
+    monkeypatch.setattr(trl_adapter, "_chat", lambda trainer: SimpleNamespace(between=lambda output: [7, 7, 7]))
+    turn: Any = SimpleNamespace(outcome=None, output="")
+    for reply, said, ids in (
+        ([1, 2, 3, 4, 5], "[1, 2, 3, 4]", [1, 2, 3, 4]),
+        ([1, 2], "[1, 2]", [1, 2, 7, 7]),
+    ):
+        for logprobs in (None, [-0.5] * len(reply)):
+            rollout: Any = Rollout(SimpleNamespace(), [0])
+            assert rollout.add_reply(reply, logprobs, trainer) == said
+            assert rollout.add_turn(turn, trainer, with_logprobs=logprobs is not None)
+            assert rollout.ids == ids
+            assert rollout.mask == [int(token != 7) for token in ids]
+            assert len(rollout.logprobs) == (len(ids) if logprobs else 0)
 
 
 def test_processes_generate_together() -> None:

@@ -15,16 +15,17 @@ from typing import Any
 import pytest
 import torch
 from language_runs import SHORT, lines, report, train
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.exporters.tokens import IGNORED
 from harness.training.language.encoding import Encoder
 from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
-from harness.training.language.models import encoder_of, load_model
+from harness.training.language.models import dtype_of, encoder_of, load_model
 from harness.training.language.plan import Adapter, Base, Data, Method
 from harness.training.language.rows import read_rows
+from harness.training.language.supervised import supervised_trainer
 from pytest_ssr.errors import SettingsError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
@@ -45,6 +46,44 @@ def test_the_loss_falls_over_50_updates(method: str, rollouts: Path, model: Path
         assert codes == ["not-positive"]
         expected = {"model": "model", "rollouts": 3, "with_token_ids": 1}
         assert report(out)["origins"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "kind", "dtype", "expected"),
+    [
+        (True, "none", "auto", "float32"),
+        (True, "lora", "auto", "bfloat16"),
+        (True, "none", "bfloat16", "bfloat16"),
+        (False, "lora", "auto", "float32"),
+    ],
+)
+def test_weights_that_are_trained_are_float32(
+    has_gpu: bool, kind: str, dtype: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
+    assert str(dtype_of(Base("model", dtype=dtype), Adapter(kind=kind))) == f"torch.{expected}"
+
+
+def test_an_adapter_above_weights_of_fewer_bits_is_float32(
+    rollouts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types: set[str] = set()
+
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, *args: Any, model: Any, **more: Any) -> None:
+            types.update(str(weights.dtype) for weights in model.parameters() if weights.requires_grad)
+
+    def as_trl_does_above_quantised_weights(*args: Any) -> Any:
+        trainer = supervised_trainer(*args)
+        for weights in trainer.model.parameters():
+            if weights.requires_grad:
+                weights.data = weights.data.to(dtype=torch.bfloat16)
+        trainer.add_callback(Watch())
+        return trainer
+
+    monkeypatch.setattr("harness.training.language.training.supervised_trainer", as_trl_does_above_quantised_weights)
+    assert train("sft", rollouts, model, tmp_path / "run", "--updates", "1") == ExitCode.DONE
+    assert types == {"torch.float32"}
 
 
 def test_a_killed_run_continues_with_the_same_loss_curve(rollouts: Path, model: Path, tmp_path: Path) -> None:
