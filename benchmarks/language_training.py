@@ -29,6 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from harness.training.language.run_folder import RunFolder, read_lines  # noqa: E402
+
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
     "0.5b": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
@@ -159,15 +161,13 @@ def run(argv: Sequence[str], log: Path, limit: float) -> float | None:
 
 def report_of(out: Path) -> dict[str, Any] | None:
     """Return the report of a training; None if it has not finished."""
-    file = out / "report.json"
-    report: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
-    return report
+    return RunFolder(out).report()
 
 
 def metrics_of(out: Path) -> list[dict[str, Any]]:
     """Return the metrics of a training, as far as it went."""
-    file = out / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    file = RunFolder(out).metrics
+    return read_lines(file) if file.exists() else []
 
 
 def killed_and_continued(model: Path, rows: Path, folder: Path) -> list[str]:
