@@ -4,7 +4,8 @@ Run: `python benchmarks/policy_ablations.py SOURCE... --held-out SOURCE... --fol
 Static bugs are made in all sources once, without running a test. Each arm is trained from the same ones: from 50 to all
 of them (a learning curve), without the features of token likelihood, with a third of the operators left out, and with
 wrong labels. An arm's score is the share of all held-out bugs whose right candidate, by its text, is among the first
-N; 95 % intervals by bug, and by project.
+N; 95 % intervals by bug, and by project. The policies are written to DIR/policies, for `search_policy.py`, which runs
+their candidates.
 
 With `--play PROJECT... --play-held-out PROJECT...`, the arms of self-play are run as well (`ssr train selfplay`): what
 is learned from a bug is its reverse, the grades, or both; a fixed mixture of bugs in place of the curriculum. There,
@@ -93,7 +94,9 @@ def drawn(examples: Mapping[Path, list[Example]], count: int, seed: int) -> dict
     return chosen
 
 
-def static_arms(own: StaticData, held: Sequence[Example], seed: int, report: Callable[[str], None]) -> Iterator[Arm]:
+def static_arms(
+    own: StaticData, held: Sequence[Example], seed: int, folder: Path, report: Callable[[str], None]
+) -> Iterator[Arm]:
     operators = sorted({e.operator for e in held})
     left_out = frozenset(random.Random(f"operators:{seed}").sample(operators, len(operators) // 3))
     groups = {
@@ -108,6 +111,9 @@ def static_arms(own: StaticData, held: Sequence[Example], seed: int, report: Cal
     def arm(name: str, examples: Mapping[Path, list[Example]], hidden: Sequence[int] = ()) -> Arm:
         report(f"fitting: {name}")
         policy = fit_policy(StaticData(examples, own.tokens, own.settings), [], seed=seed)
+        if not hidden:
+            # The solver computes all features, so a policy that needs some hidden is of no use to it.
+            policy.save(folder / "policies" / folder_name(name))
         rates = {g: compare(bugs, logits_of(policy, hidden), seed=seed).policy for g, bugs in groups.items() if bugs}
         return Arm(name, sum(e.is_covered for group in examples.values() for e in group), rates)
 
@@ -141,7 +147,7 @@ def static_table(arms: Sequence[Arm], held: Sequence[Example]) -> Iterator[str]:
 
 def play(arguments: argparse.Namespace, name: str, options: Sequence[str]) -> dict[str, Any]:
     """Return the report of `ssr train selfplay` with these options; it continues in its folder."""
-    folder = arguments.folder / ("play-" + "".join(c if c.isalnum() else "-" for c in name))
+    folder = arguments.folder / f"play-{folder_name(name)}"
     folder.mkdir(parents=True, exist_ok=True)
     for shared in ("examples", "tokens"):
         if (arguments.folder / shared).is_dir():
@@ -155,6 +161,10 @@ def play(arguments: argparse.Namespace, name: str, options: Sequence[str]) -> di
         command += ["--python", str(arguments.python)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return dict(json.loads((folder / "report.json").read_text()))
+
+
+def folder_name(arm: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in arm)
 
 
 def link(source: str, target: str) -> None:
@@ -215,7 +225,7 @@ def main() -> None:
         f"{arguments.seed}: static bugs of {len(sources)} projects, at most {arguments.bugs} each; held out: "
         f"{', '.join(title)}. 95 % intervals by bug, and by project.",
         "",
-        *static_table(list(static_arms(own, held, arguments.seed, report)), held),
+        *static_table(list(static_arms(own, held, arguments.seed, arguments.folder, report)), held),
     ]
     arguments.out.write_text("\n".join(lines) + "\n")
     if arguments.play:

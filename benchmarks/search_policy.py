@@ -1,12 +1,12 @@
-"""Measure a learned search policy on proven bugs of projects that it was not trained on: candidates are really run.
+"""Measure learned search policies on proven bugs of projects that they were not trained on: candidates are really run.
 
 Run: `ssr inject PROJECT --count 30` in some projects, then
-`python benchmarks/search_policy.py PROJECT... --policy FOLDER --python PYTHON --out benchmarks/results/NAME.md`.
-For each artifact of each project's store, both rankings draw the same number of candidates, with several seeds, and
-run their tests; a bug is solved by the first candidate that passes all tests, also in a new process. Candidates that
-both rankings draw are run once. A solve rate is the mean over bugs of the share of seeds that solve it; 95 % intervals
-are made by resampling bugs, and by resampling projects with their bugs. Finished bugs are kept beside the result
-(.jsonl), so a run that was ended continues.
+`python benchmarks/search_policy.py PROJECT... --policy FOLDER... --python PYTHON --out benchmarks/results/NAME.md`.
+For each artifact of each project's store, the patterns' weights and each policy draw the same number of candidates,
+with several seeds, and run their tests; a bug is solved by the first candidate that passes all tests, also in a new
+process. A solve rate is the mean over bugs of the share of seeds that solve it; 95 % intervals are made by resampling
+bugs, and by resampling projects with their bugs. What is finished is kept beside the result (.jsonl): a run that was
+ended continues, and a policy that is given later is added.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,28 +39,89 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
 BUDGETS = (1, 5, 20, 100)
+PATTERNS = "patterns"
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class Solved:
+class Measurement:
+    """What one ranking makes of one proven bug."""
+
     project: str
     artifact: str
     operator: str
     lines: int
     """Lines in which the buggy files and the originals differ."""
+    ranking: str
+    most: int
+    """The number of candidates that were drawn with each seed."""
+    places: Sequence[int]
+    """For each seed, the number of the candidate that solves the bug; 0 if none does."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A proven bug that all rankings were measured on."""
+
+    project: str
+    operator: str
+    lines: int
     places: Mapping[str, Sequence[int]]
-    """For each ranking and seed, the number of the candidate that solves the bug; 0 if none does."""
+    """By ranking."""
 
 
-def measure(project: Path, policy: Policy, python: Path | None, most: int, seeds: int, done: set[str]):
+class Records:
+    """The measurements in a file."""
+
+    def __init__(self, path: Path, most: int, seeds: int) -> None:
+        """Read the file. Measurements with fewer candidates or seeds than these count as not finished."""
+        self._path, self._most, self._seeds = path, most, seeds
+        self._finished: dict[tuple[str, str], Measurement] = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            self._keep(Measurement(**json.loads(line)))
+
+    def _keep(self, measurement: Measurement) -> None:
+        if measurement.most >= self._most and len(measurement.places) >= self._seeds:
+            self._finished[measurement.artifact, measurement.ranking] = measurement
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        """Return whether the measurement of an artifact and a ranking is finished."""
+        return key in self._finished
+
+    def add(self, measurement: Measurement) -> None:
+        """Write a measurement."""
+        self._keep(measurement)
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(measurement)) + "\n")
+
+    def bugs(self, projects: Collection[str], rankings: Collection[str]) -> list[Bug]:
+        """Return the bugs of projects that all rankings were measured on."""
+        places: dict[str, dict[str, Sequence[int]]] = {}
+        for measurement in self._finished.values():
+            if measurement.project in projects and measurement.ranking in rankings:
+                places.setdefault(measurement.artifact, {})[measurement.ranking] = measurement.places[: self._seeds]
+        firsts = {artifact: self._finished[artifact, next(iter(known))] for artifact, known in places.items()}
+        return [
+            Bug(firsts[artifact].project, firsts[artifact].operator, firsts[artifact].lines, known)
+            for artifact, known in places.items()
+            if len(known) == len(rankings)
+        ]
+
+
+def measure(
+    project: Path, policies: Mapping[str, Policy | None], python: Path | None, most: int, seeds: int, records: Records
+) -> None:
+    """Measure what is not finished of a project."""
     store = Store(project / ".ssr")
     runner = open_runner(project, store, settings=RuleSettings(), python=python)
-    records = (json.loads(path.read_text()) for path in (store.root / "attempts").rglob("*.json"))
-    operators = {record.get("artifact_id"): record.get("operator", "") for record in records}
+    attempts = (json.loads(path.read_text()) for path in (store.root / "attempts").rglob("*.json"))
+    operators = {record.get("artifact_id"): record.get("operator", "") for record in attempts}
     for folder in sorted((store.root / "artifacts").iterdir()):
-        if folder.name in done:
+        missing = {name: policy for name, policy in policies.items() if (folder.name, name) not in records}
+        if not missing:
             continue
-        artifact = read_artifact(folder)
+        artifact, start = read_artifact(folder), time.monotonic()
+        operator, lines = operators.get(folder.name, ""), bug_lines(runner.original, artifact)
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 task = open_task(runner.scoped(), artifact, Path(scratch))
@@ -68,65 +129,101 @@ def measure(project: Path, policy: Policy, python: Path | None, most: int, seeds
             except SsrError as error:
                 print(f"{project.name} {folder.name}: {error}", file=sys.stderr)
                 continue
-            places = {
-                name: solve_places(workspace, ranking, folder.name, most, seeds)
-                for name, ranking in (("patterns", None), ("policy", policy))
-            }
+            for name, policy in missing.items():
+                places = solve_places(workspace, policy, folder.name, most, seeds)
+                records.add(Measurement(project.name, folder.name, operator, lines, name, most, places))
+                seconds = time.monotonic() - start
+                print(f"{project.name} {operator} {lines} {name} {places} {seconds:.0f} s", flush=True)
             workspace.close()
-        lines = bug_lines(runner.original, artifact)
-        yield Solved(project.name, folder.name, operators.get(folder.name, ""), lines, places)
 
 
-def cell(values: np.ndarray, projects: Sequence[str]) -> str:
-    return rate_text(rate_of(0, values, projects, seed=1))
+def groups_of(bugs: Sequence[Bug], policies: Mapping[str, Policy | None]) -> Iterator[tuple[str, list[Bug]]]:
+    """Yield the groups of bugs that are reported apart, each with its title."""
+    yield "all", list(bugs)
+    yield "at most two changed lines", [b for b in bugs if b.lines <= 2]
+    yield "more changed lines", [b for b in bugs if b.lines > 2]
+    learned = {name: set(p.trained_on.get("operators", ())) for name, p in policies.items() if p is not None}
+    for name, operators in learned.items():
+        left_out = set().union(*learned.values()) - operators
+        if operators and left_out:
+            yield f"by operators that {name} was not trained on", [b for b in bugs if b.operator in left_out]
 
 
-def report(solved: Sequence[Solved], policy: Policy, most: int, seeds: int) -> str:
-    projects = sorted({s.project for s in solved})
+def ratio_text(before: np.ndarray, after: np.ndarray) -> str:
+    """Return how many times as many bugs are solved, with the 95 % interval if bugs are resampled."""
+    if not before.sum():
+        return ""
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(0, len(before), (_RESAMPLES, len(before)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = after[drawn].sum(axis=1) / before[drawn].sum(axis=1)
+    low, high = np.nanquantile(ratios, (0.025, 0.975), method="nearest")
+    return f"{after.sum() / before.sum():.2f} ({low:.2f}-{high:.2f})"
+
+
+def report(bugs: Sequence[Bug], policies: Mapping[str, Policy | None], most: int, seeds: int) -> str:
+    """Return the page of results."""
+
+    def shares(chosen: Sequence[Bug], name: str, budget: int) -> np.ndarray:
+        return solved_shares([b.places[name] for b in chosen], budget)
+
+    trained = "; ".join(
+        f"{name} on static bugs of {len(policy.trained_on['projects'])} other packages"
+        for name, policy in policies.items()
+        if policy is not None
+    )
     lines = [
-        "# A learned search policy on projects that it was not trained on",
+        "# Learned search policies on projects that they were not trained on",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/search_policy.py`: "
-        f"{len(solved)} proven bugs of {', '.join(projects)}; {seeds} seeds. The policy was trained on static bugs of "
-        f"{len(policy.trained_on['projects'])} other packages. Share of bugs solved by the first N candidates, all of "
-        "them run; 95 % intervals by bug, and by project.",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/search_policy.py`: {len(bugs)} "
+        f"proven bugs of {', '.join(sorted({b.project for b in bugs}))}; seeds: {seeds}. Trained: {trained}. Share of "
+        "bugs solved by the first N candidates, all of them run; 95 % intervals by bug, and by project.",
         "",
-        "| bugs | N | by the patterns' weights | by the policy | difference |",
-        "| --- | --- | --- | --- | --- |",
+        "| bugs | N | ranking | solved | difference from the patterns | ratio (by bug) |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for title, chosen in (
-        ("all", list(solved)),
-        ("at most two changed lines", [s for s in solved if s.lines <= 2]),
-        ("more changed lines", [s for s in solved if s.lines > 2]),
-    ):
+    for title, chosen in groups_of(bugs, policies):
+        names = [b.project for b in chosen]
         for budget in [b for b in BUDGETS if b <= most] if chosen else ():
-            names = [s.project for s in chosen]
-            before, after = (solved_shares([s.places[name] for s in chosen], budget) for name in ("patterns", "policy"))
-            cells = [cell(values, names) for values in (before, after, after - before)]
-            lines.append(f"| {title} ({len(chosen)}) | {budget} | " + " | ".join(cells) + " |")
+            before = shares(chosen, PATTERNS, budget)
+            for name in policies:
+                after = shares(chosen, name, budget)
+                rates = [rate_of(budget, values, names, seed=1) for values in (after, after - before)]
+                cells = [
+                    f"{title} ({len(chosen)})",
+                    str(budget),
+                    name,
+                    *map(rate_text, rates),
+                    ratio_text(before, after),
+                ]
+                lines.append(f"| {' | '.join(cells if name != PATTERNS else [*cells[:4], '', ''])} |")
+    lines += ["", f"Bugs of each operator, and the number solved by {most} candidates:", ""]
+    lines += [f"| operator | bugs | {' | '.join(policies)} |", "| --- " * (2 + len(policies)) + "|"]
+    for operator in sorted({b.operator for b in bugs}):
+        chosen = [b for b in bugs if b.operator == operator]
+        solved = [f"{shares(chosen, name, most).sum():.3g}" for name in policies]
+        lines.append(f"| {operator} | {len(chosen)} | {' | '.join(solved)} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
+    """Measure what is not finished, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="+", type=Path)
-    parser.add_argument("--policy", type=Path, required=True)
+    parser.add_argument("--policy", nargs="+", type=Path, required=True, help="folders; their names are shown")
     parser.add_argument("--python", type=Path)
     parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    policy, records = load_policy(arguments.policy), arguments.out.with_suffix(".jsonl")
-    solved = [Solved(**json.loads(line)) for line in records.read_text().splitlines()] if records.exists() else []
+    policies = {PATTERNS: None, **{folder.name: load_policy(folder) for folder in arguments.policy}}
+    if len(policies) != 1 + len(arguments.policy):
+        parser.error("two policies have the same name")
+    records = Records(arguments.out.with_suffix(".jsonl"), arguments.most, arguments.seeds)
     for project in arguments.projects:
-        done = {s.artifact for s in solved}
-        start = time.monotonic()
-        for item in measure(project, policy, arguments.python, arguments.most, arguments.seeds, done):
-            solved.append(item)
-            with records.open("a") as file:
-                file.write(json.dumps(item.__dict__) + "\n")
-            print(f"{item.project} {item.operator} {item.lines} {dict(item.places)} {time.monotonic() - start:.0f} s")
-    arguments.out.write_text(report(solved, policy, arguments.most, arguments.seeds))
+        measure(project, policies, arguments.python, arguments.most, arguments.seeds, records)
+    bugs = records.bugs({project.name for project in arguments.projects}, policies.keys())
+    arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds))
 
 
 if __name__ == "__main__":

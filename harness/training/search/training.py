@@ -196,8 +196,10 @@ def fit_policy(
     )
     counts = {group[0].project: _count(group) for group in static.examples.values() if group}
     settings = static.settings
+    learned = [*(e for group in static.examples.values() for e in group), *proven, *rewarded]
     trained_on = {
         "projects": counts,
+        "operators": sorted({e.operator for e in learned}),
         "injectors": settings.injectors,
         "seed": seed,
         "proven": len(proven) + len(rewarded),
