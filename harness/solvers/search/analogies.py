@@ -13,6 +13,7 @@ from harness.solvers.search.donors import (
     MAX_DONORS,
     RepairEdits,
     body_of,
+    forwarded_arguments,
     locals_of,
     module_names,
     names_in,
@@ -25,6 +26,15 @@ from pytest_ssr.source.syntax_tree import ParsedSource, Scope, indentation, walk
 
 _MAX_METHODS, _MAX_BYTES = 8, 120
 _USUAL_METHODS = (b"strip", b"lower", b"copy", b"items", b"values", b"keys", b"decode", b"encode", b"read")
+_OPERATIONS = (
+    "argument_list",
+    "binary_operator",
+    "comparison_operator",
+    "list",
+    "return_statement",
+    "tuple",
+)
+_WRAPPED = ("identifier", "attribute", "call", "subscript")
 _VALUES = ("identifier", "attribute", "call", "subscript", "string", "none", "integer")
 
 
@@ -37,13 +47,21 @@ def is_hollow(source: ParsedSource, scope: Scope) -> bool:
     return not inner or inner[0].type in ("none", "ellipsis", "yield", "identifier", "true", "false", "integer")
 
 
+def empty_returns(source: ParsedSource, scope: Scope) -> list[Node]:
+    """Return the statements that return nothing; of a hollow function, the only statement, whatever it returns."""
+    if is_hollow(source, scope):
+        return body_of(source, scope)
+    found = [n for n in walk(scope.node) if n.type == "return_statement"]
+    return [n for n in found if not n.named_children or n.named_children[0].type == "none"]
+
+
 def delegates(source: ParsedSource, scope: Scope) -> RepairEdits:
     """Yield, for a hollow function, calls of the same name on a module, the parent class or an attribute."""
     if not is_hollow(source, scope):
         return
     (statement,) = body_of(source, scope)
     own = scope.qualname.rpartition(".")[2].encode()
-    arguments = b", ".join(ordered_parameters(source, scope))
+    arguments = b", ".join(forwarded_arguments(source, scope))
     objects = dict.fromkeys([b"super()"] if b"." in scope.qualname.encode() else [])
     usable = module_names(source) | parameters(source, scope) | {b"self", b"cls"}
     for node in walk(source.root):
@@ -63,8 +81,7 @@ def delegates(source: ParsedSource, scope: Scope) -> RepairEdits:
 
 def borrowed_values(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> RepairEdits:
     """Yield, for a function that returns nothing, expressions of nearby functions, with up to one name replaced."""
-    targets = [n for n in walk(scope.node) if n.type == "return_statement"]
-    targets = [n for n in targets if not n.named_children or n.named_children[0].type == "none"]
+    targets = empty_returns(source, scope)
     if not targets:
         return
     usable = names_in(source, scope.node) | module_names(source) | parameters(source, scope)
@@ -127,7 +144,7 @@ def further_calls(source: ParsedSource, scope: Scope) -> RepairEdits:
             attributes[source.text(node)] = None
     common_methods = dict.fromkeys((*sorted(methods, key=lambda m: (-methods[m], m))[:_MAX_METHODS], *_USUAL_METHODS))
     used_names = {source.text(n) for n in walk(scope.node) if n.type == "identifier"}
-    for node in _values(scope.node):
+    for node in result_values(scope.node):
         text = source.text(node)
         if node.type in ("call", "identifier", "attribute", "subscript"):
             for method in common_methods:
@@ -137,7 +154,35 @@ def further_calls(source: ParsedSource, scope: Scope) -> RepairEdits:
                 yield "or-else", 0.3, replace_node(node, b"%s or %s" % (attribute, text))
 
 
-def _values(root: Node) -> Iterator[Node]:
+def wrapped_values(source: ParsedSource, scope: Scope) -> RepairEdits:
+    """Yield values as the argument of the functions that the file most often calls with one argument."""
+    usable = names_in(source, scope.node) | module_names(source)
+    counted: Counter[bytes] = Counter()
+    for node in walk(source.root):
+        called, arguments = (node.child_by_field_name(field) for field in ("function", "arguments"))
+        if node.type != "call" or called is None or arguments is None or arguments.named_child_count != 1:
+            continue
+        if arguments.named_children[0].type not in ("keyword_argument", "list_splat", "dictionary_splat"):
+            if called.type in ("identifier", "attribute") and names_in(source, called) <= usable:
+                counted[source.text(called)] += 1
+    functions = sorted(counted, key=lambda name: (-counted[name], name))[:_MAX_METHODS]
+    for node in walk(scope.node):
+        parent = node.parent
+        if node.type not in _WRAPPED or parent is None or not _is_operand(node, parent):
+            continue
+        for function in functions:
+            if not source.text(parent.parent or parent).startswith(function + b"("):
+                yield "wrap", 0.3, replace_node(node, b"%s(%s)" % (function, source.text(node)))
+
+
+def _is_operand(node: Node, parent: Node) -> bool:
+    """Return whether a node is a value: an operand, an argument, an element, what is returned or assigned."""
+    if parent.type in ("assignment", "keyword_argument", "for_statement", "for_in_clause"):
+        return parent.child_by_field_name("right" if parent.type != "keyword_argument" else "value") == node
+    return parent.type in _OPERATIONS
+
+
+def result_values(root: Node) -> Iterator[Node]:
     """Yield the expressions that are returned, assigned, or collected by a comprehension."""
     for node in walk(root):
         inner = node.named_children[-1] if node.named_children else None

@@ -137,6 +137,24 @@ def ordered_parameters(source: ParsedSource, scope: Scope) -> list[bytes]:
     return [name for name in names if name not in (b"self", b"cls")]
 
 
+def forwarded_arguments(source: ParsedSource, scope: Scope) -> list[bytes]:
+    """Return the arguments that pass all parameters of a function on, except `self` and `cls`."""
+    node = scope.node.child_by_field_name("parameters")
+    arguments, by_name = [], False
+    for child in node.named_children if node is not None else ():
+        stars = source.text(child)[: 2 if source.text(child).startswith(b"**") else 1]
+        if child.type == "keyword_separator" or stars == b"*":
+            by_name = True
+        name = child.child_by_field_name("name") or next((n for n in walk(child) if n.type == "identifier"), None)
+        if name is None or source.text(name) in (b"self", b"cls"):
+            continue
+        if stars in (b"*", b"**"):
+            arguments.append(stars + source.text(name))
+        else:
+            arguments.append(b"%s=%s" % (source.text(name), source.text(name)) if by_name else source.text(name))
+    return arguments
+
+
 def unused_names(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
     """Return the parameters and variables of a function that it does not use; code that the bug removed may have."""
     if scope.kind != "function":

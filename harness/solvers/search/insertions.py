@@ -12,6 +12,7 @@ from harness.solvers.search.donors import (
     locals_of,
     nearby_functions,
     parameters,
+    replace_node,
     statement_donors,
     usable_donors,
 )
@@ -31,16 +32,22 @@ def insertions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
         texts += [(b"if %s is None:\n    return None" % name, 0.1), (b"if not %s:\n    return %s" % (name, name), 0.1)]
         texts += [(b"self.%s = %s" % (name, name), 0.2)] if b"self" in source.text(scope.node)[:SIGNATURE] else []
     texts += [(t, 0.2) for d in donors if d.home == scope.start for t in _mirrored(d, locals_of(source, scope))]
+    fillings = [(text, 0.3) for text in (b"return", b"continue", b"break", b"return True", b"return False")]
+    fillings += [(b"return " + name, 0.3) for name in sorted(locals_of(source, scope))]
     for block in (n for n in walk(scope.node) if n.type == "block"):
         body = statements(block)
         if not body or source.data[source.line_start(body[0].start_byte) : body[0].start_byte].strip():
             continue
         inner = indentation(source, body[0])
         present = {source.text(s) for s in body}
-        for text, weight in texts:
+        is_empty = len(body) == 1 and body[0].type == "pass_statement"
+        for text, weight in [*texts, *fillings] if is_empty else texts:
             if text in present:
                 continue
             lines = (b"\n" + inner).join(text.split(b"\n"))
+            if is_empty:
+                yield "fill-block", weight, replace_node(body[0], lines)
+                continue
             for node in body:
                 yield "insert-statement", weight, (Edit(node.start_byte, node.start_byte, lines + b"\n" + inner),)
             yield (

@@ -15,9 +15,17 @@ from random import Random
 
 from tree_sitter import Node
 
-from harness.solvers.search.analogies import borrowed_values, delegates, further_calls, other_bodies
+from harness.solvers.search.analogies import (
+    borrowed_values,
+    delegates,
+    further_calls,
+    other_bodies,
+    wrapped_values,
+)
+from harness.solvers.search.completions import class_of, completions
 from harness.solvers.search.donors import (
     MAX_DONORS,
+    SIGNATURE,
     RepairEdits,
     condition_donors,
     module_names,
@@ -31,7 +39,7 @@ from harness.solvers.search.donors import (
 from harness.solvers.search.insertions import insertions
 from harness.solvers.search.values import defaults, literals, lost_values, returns, values
 from pytest_ssr.injectors.mutation import changes_of
-from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, walk
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, indentation, walk
 
 _COMPARISONS = (b"==", b"!=", b"<", b"<=", b">", b">=", b"is", b"is not", b"in", b"not in")
 _ARITHMETIC = (b"+", b"-", b"*", b"/", b"//", b"%", b"**", b"&", b"|", b"^", b"<<", b">>")
@@ -116,12 +124,14 @@ def _all_edits(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
         yield from lost_values(source, scope, others)
         yield from literals(source, scope)
         yield from _conditions(source, scope, others)
-        yield from _arguments(source, scope)
+        yield from _arguments(source, scope, others)
         yield from insertions(source, scope, others)
         yield from other_bodies(source, scope, others)
         yield from delegates(source, scope)
         yield from borrowed_values(source, scope, others)
         yield from further_calls(source, scope)
+        yield from wrapped_values(source, scope)
+        yield from completions(source, scope, others)
 
 
 def _signs(source: ParsedSource, node: Node) -> RepairEdits:
@@ -207,6 +217,8 @@ def _conditions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
     donors = usable_donors(
         source, scope, [d for s in nearby_functions(scope, others) for d in condition_donors(source, s)]
     )
+    names = sorted(parameters(source, scope))
+    names += [b"self." + name for name in sorted(_attributes_of_self(source, scope, others))]
     for node in walk(scope.node):
         if node.type not in _CONDITIONS:
             continue
@@ -215,6 +227,12 @@ def _conditions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
         if condition is None:
             continue
         text = source.text(condition)
+        for name in names:
+            for part in (name, b"not " + name, name + b" is not None"):
+                yield "name-in-condition", 0.25, replace_node(condition, text + b" and " + part)
+                yield "name-in-condition", 0.15, replace_node(condition, part + b" and " + text)
+            for part in (name, b"not " + name, name + b" is None"):
+                yield "name-in-condition", 0.15, replace_node(condition, text + b" or " + part)
         for donor in donors:
             home = 1.0 if donor.home == scope.start else 0.5
             if donor.text != text:
@@ -224,7 +242,7 @@ def _conditions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
                 yield "other-condition", 0.2 * home, replace_node(condition, donor.text)
 
 
-def _arguments(source: ParsedSource, scope: Scope) -> RepairEdits:
+def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> RepairEdits:
     """Yield calls with an additional argument: keywords of other calls of the same name, parameters, unused names."""
     seen: dict[bytes, dict[bytes, None]] = {}
     for node in walk(source.root):
@@ -236,23 +254,43 @@ def _arguments(source: ParsedSource, scope: Scope) -> RepairEdits:
         (*(keyword.partition(b"=")[0] for keywords in seen.values() for keyword in keywords), *_KEYWORDS)
     )
     usable, unused = names_in(source, scope.node) | module_names(source), sorted(unused_names(source, scope))
+    attributes = sorted(_attributes_of_self(source, scope, others) & every.keys())
     for node in walk(scope.node):
         name = _called(source, node) if node.type == "call" else b""
-        if not name:
+        arguments = node.child_by_field_name("arguments")
+        if not name or arguments is None or arguments.type != "argument_list":
             continue
         present = [source.text(a) for a in _argument_nodes(node)]
-        arguments = node.child_by_field_name("arguments")
-        if arguments is None or arguments.type != "argument_list":
-            continue
         extras = list(seen.get(name, ()))
         extras += [n + b"=" + n for n in sorted(usable & parameters(source, scope))]
         extras += unused
+        extras += [n + b"=self." + n for n in attributes]
         extras += [key + b"=" + n for n in unused for key in every]
         for extra in extras[:MAX_DONORS]:
             key = extra.partition(b"=")[0]
             if not any(g.startswith(key + b"=") for g in present):
-                text = b"(" + b", ".join([*present, extra]) + b")"
-                yield "more-arguments", 0.25, replace_node(arguments, text)
+                yield "more-arguments", 0.25, (_added_argument(source, arguments, extra),)
+
+
+def _attributes_of_self(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> frozenset[bytes]:
+    """Return the attributes of `self` that the class of a method uses."""
+    own = class_of(scope, others)
+    nodes = walk(own.node) if own is not None and b"self" in source.text(scope.node)[:SIGNATURE] else ()
+    texts = (source.text(node) for node in nodes if node.type == "attribute")
+    return frozenset(text[len(b"self.") :] for text in texts if text.startswith(b"self.") and text.count(b".") == 1)
+
+
+def _added_argument(source: ParsedSource, arguments: Node, extra: bytes) -> Edit:
+    """Return the edit that adds an argument after the others, but before `**`; on a line of its own if they are."""
+    present = [a for a in arguments.named_children if a.type != "comment"]
+    if not present:
+        return Edit(arguments.start_byte + 1, arguments.start_byte + 1, extra)
+    last = present[-1]
+    inner = indentation(source, last)
+    between = b"\n" + inner if inner and source.line_start(last.start_byte) + len(inner) == last.start_byte else b" "
+    if last.type == "dictionary_splat":
+        return Edit(last.start_byte, last.start_byte, extra + b"," + between)
+    return Edit(last.end_byte, last.end_byte, b"," + between + extra)
 
 
 def _called(source: ParsedSource, call: Node) -> bytes:

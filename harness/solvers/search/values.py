@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tree_sitter import Node
 
+from harness.solvers.search.analogies import empty_returns
 from harness.solvers.search.donors import (
     SIGNATURE,
     RepairEdits,
@@ -59,8 +60,7 @@ def values(source: ParsedSource, scope: Scope) -> RepairEdits:
 
 def lost_values(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> RepairEdits:
     """Yield, for empty returns, return values of other functions of the file, and attributes of the object."""
-    targets = [n for n in walk(scope.node) if n.type == "return_statement"]
-    targets = [n for n in targets if not n.named_children or n.named_children[0].type == "none"]
+    targets = empty_returns(source, scope)
     if not targets:
         return
     donors = usable_donors(
@@ -81,6 +81,7 @@ def lost_values(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
 def literals(source: ParsedSource, scope: Scope) -> RepairEdits:
     """Yield replacements of a literal by another one of the file, the nearest first, or by a common one."""
     targets = [n for n in walk(scope.node) if _literal(source, n)]
+    own = [name.encode() for name in reversed(scope.qualname.split("."))]
     pool: dict[str, dict[bytes, int]] = {}
     for node in walk(source.root) if targets else ():
         if kind := _literal(source, node):
@@ -91,7 +92,9 @@ def literals(source: ParsedSource, scope: Scope) -> RepairEdits:
         kind = _literal(source, node)
         nearest = sorted(pool[kind].items(), key=lambda pair: (pair[1], pair[0]))[:_MAX_LITERALS]
         mark = source.text(node).partition(b"'" if source.text(node).endswith(b"'") else b'"')[0]
-        common = [mark + b'"%s"' % text for text in _COMMON] if kind != "number" else [b"2", b"10", b"100", b"-1"]
+        common = (
+            [mark + b'"%s"' % text for text in (*own, *_COMMON)] if kind != "number" else [b"2", b"10", b"100", b"-1"]
+        )
         for text in dict.fromkeys((*(t for t, _ in nearest), *common)):
             yield f"other-{kind}", 0.4, replace_node(node, text)
 
