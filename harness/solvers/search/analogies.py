@@ -35,7 +35,7 @@ _OPERATIONS = (
     "tuple",
 )
 _WRAPPED = ("identifier", "attribute", "call", "subscript")
-_VALUES = ("identifier", "attribute", "call", "subscript", "string", "none", "integer")
+_VALUES = ("identifier", "attribute", "call", "subscript", "string", "none", "integer", "dictionary", "list", "tuple")
 
 
 def is_hollow(source: ParsedSource, scope: Scope) -> bool:

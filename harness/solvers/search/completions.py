@@ -48,6 +48,7 @@ _SPECIAL_ACTIONS = {
 }
 _EMPTY = (b"None", b"{}", b"[]", b"set()", b"0", b"False", b'""')
 _MAX_ATTRIBUTES, _MAX_METHODS = 10, 24
+_BINDING = ("assignment", "augmented_assignment", "for_statement")
 _VALUE_PARENTS = ("argument_list", "assignment", "keyword_argument", "return_statement", "for_statement")
 
 
@@ -55,8 +56,8 @@ def completions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
     """Yield the repairs of a function that complete it. others: all scopes of the file."""
     yield from _parent_calls(source, scope)
     yield from _fallbacks(source, scope)
-    own = class_of(scope, others)
-    if own is not None and b"self" in source.text(scope.node)[:SIGNATURE]:
+    own = _class_of(source, scope, others)
+    if own is not None:
         yield from _lost_assignments(source, scope, own)
         yield from _unknown_attributes(source, scope, own)
         if is_hollow(source, scope):
@@ -64,10 +65,18 @@ def completions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
             yield from _calls_of_the_class(source, scope, own)
 
 
-def class_of(scope: Scope, others: Sequence[Scope]) -> Scope | None:
-    """Return the class of a method."""
+def own_attributes(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> list[bytes]:
+    """Return the attributes of `self` that the class of a method uses; none for another function."""
+    own = _class_of(source, scope, others)
+    return [*_attributes(source, own)] if own is not None else []
+
+
+def _class_of(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> Scope | None:
+    """Return the class of a method that has `self`."""
     name = scope.qualname.rpartition(".")[0]
-    return next((s for s in others if s.kind == "class" and s.qualname == name), None) if name else None
+    if not name or b"self" not in source.text(scope.node)[:SIGNATURE]:
+        return None
+    return next((s for s in others if s.kind == "class" and s.qualname == name), None)
 
 
 def _parent_calls(source: ParsedSource, scope: Scope) -> RepairEdits:
@@ -116,7 +125,8 @@ def _is_value(node: Node) -> bool:
 
 def _lost_assignments(source: ParsedSource, scope: Scope, own: Scope) -> RepairEdits:
     """Yield assignments to the attributes that the class reads and never sets: of parameters, or of something empty."""
-    lost = [name for name in _attributes(source, own) if name not in _known_attributes(source, own)][:_MAX_ATTRIBUTES]
+    known = _known_attributes(source, own)
+    lost = [name for name in _attributes(source, own) if name not in known][:_MAX_ATTRIBUTES]
     named = [
         b"self.%s = %s" % (attribute, name)
         for name in ordered_parameters(source, scope)
@@ -162,7 +172,8 @@ def _known_attributes(source: ParsedSource, own: Scope) -> frozenset[bytes]:
 def _is_set(node: Node) -> bool:
     while node.parent is not None and node.parent.type in ("pattern_list", "tuple_pattern"):
         node = node.parent
-    return node.parent is not None and node.parent.child_by_field_name("left") == node
+    parent = node.parent
+    return parent is not None and parent.type in _BINDING and parent.child_by_field_name("left") == node
 
 
 def _insertions(source: ParsedSource, scope: Scope, text: bytes) -> Iterator[Edit]:

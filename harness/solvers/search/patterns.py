@@ -22,10 +22,9 @@ from harness.solvers.search.analogies import (
     other_bodies,
     wrapped_values,
 )
-from harness.solvers.search.completions import class_of, completions
+from harness.solvers.search.completions import completions, own_attributes
 from harness.solvers.search.donors import (
     MAX_DONORS,
-    SIGNATURE,
     RepairEdits,
     condition_donors,
     module_names,
@@ -218,7 +217,7 @@ def _conditions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
         source, scope, [d for s in nearby_functions(scope, others) for d in condition_donors(source, s)]
     )
     names = sorted(parameters(source, scope))
-    names += [b"self." + name for name in sorted(_attributes_of_self(source, scope, others))]
+    names += [b"self." + name for name in own_attributes(source, scope, others)]
     for node in walk(scope.node):
         if node.type not in _CONDITIONS:
             continue
@@ -254,7 +253,7 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
         (*(keyword.partition(b"=")[0] for keywords in seen.values() for keyword in keywords), *_KEYWORDS)
     )
     usable, unused = names_in(source, scope.node) | module_names(source), sorted(unused_names(source, scope))
-    attributes = sorted(_attributes_of_self(source, scope, others) & every.keys())
+    attributes = [n for n in own_attributes(source, scope, others) if n in every]
     for node in walk(scope.node):
         name = _called(source, node) if node.type == "call" else b""
         arguments = node.child_by_field_name("arguments")
@@ -270,14 +269,6 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
             key = extra.partition(b"=")[0]
             if not any(g.startswith(key + b"=") for g in present):
                 yield "more-arguments", 0.25, (_added_argument(source, arguments, extra),)
-
-
-def _attributes_of_self(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> frozenset[bytes]:
-    """Return the attributes of `self` that the class of a method uses."""
-    own = class_of(scope, others)
-    nodes = walk(own.node) if own is not None and b"self" in source.text(scope.node)[:SIGNATURE] else ()
-    texts = (source.text(node) for node in nodes if node.type == "attribute")
-    return frozenset(text[len(b"self.") :] for text in texts if text.startswith(b"self.") and text.count(b".") == 1)
 
 
 def _added_argument(source: ParsedSource, arguments: Node, extra: bytes) -> Edit:

@@ -30,7 +30,7 @@ from pytest_ssr.storage.store import code_hash, key_of
 
 _VALIDATION_SHARE = 0.2
 _LEAST_PROJECTS = 2
-_LISTING = ("analogies", "donors", "features", "insertions", "patterns", "token_model", "values")
+_LISTING = ("analogies", "completions", "donors", "features", "insertions", "patterns", "token_model", "values")
 """The modules of the solver that examples depend on."""
 
 
