@@ -15,7 +15,7 @@ from harness.records.trajectory import ExitReason, Journal, Trajectory
 from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import SolverTask
-from harness.solvers.search.donors import module_names, unused_names
+from harness.solvers.search.donors import module_names, ordered_parameters, unused_names
 from harness.solvers.search.localisation import ochiai
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
@@ -83,6 +83,11 @@ def repaired(source: str) -> set[str]:
          "class A:\n    def __init__(self, a):\n        self.first = a\n\n    def f(self):\n        return self.first\n"),
         ("class A:\n    def __init__(self, a):\n        self.b = a\n\n    def __getitem__(self, i):\n        return None\n",
          "class A:\n    def __init__(self, a):\n        self.b = a\n\n    def __getitem__(self, i):\n        return self.b[i]\n"),
+        ("class A:\n    def __init__(self):\n        pass\n\n    def f(self):\n        self.n += 1\n",
+         "class A:\n    def __init__(self):\n        self.n = 0\n\n    def f(self):\n        self.n += 1\n"),
+        ("def f(a, b, c):\n    if a or b:\n        g()\n", "def f(a, b, c):\n    if (a or b) and c:\n        g()\n"),
+        ("def f(a, b):\n    return g(a, k=1)\n", "def f(a, b):\n    return g(a, b, k=1)\n"),
+        ("def f(a):\n    return quote(a) + a\n", "def f(a):\n    return quote(a) + quote(a)\n"),
         ("class A:\n    def f(self, a):\n        pass\n\n    def g(self, b):\n        self.all.append(b)\n",
          "class A:\n    def f(self, a):\n        self.all.append(a)\n\n    def g(self, b):\n        self.all.append(b)\n"),
         ("class A:\n    def f(self):\n        return g()\n\n    def h(self):\n        return g(key=self.key)\n",
@@ -110,6 +115,21 @@ def test_the_patterns_revert_many_operators() -> None:
             if source in repaired(mutant):
                 reverted.add(operator.name)
     assert len(reverted) >= 19, sorted(reverted)
+
+
+def test_comments_and_stars_are_no_parameters() -> None:
+    source = "def f(a,  # \\d\n      /, b, *c, d=1, **e):\n    if a < 1:\n        return b\n    return a\n"
+    parsed = parse("a.py", source.encode())
+    assert parsed is not None
+    (scope,) = (s for s in scopes(parsed) if s.kind == "function")
+    assert ordered_parameters(parsed, scope) == [b"a", b"b", b"c", b"d", b"e"]
+    assert repaired(source)
+
+
+def test_base_classes_may_set_what_a_class_reads() -> None:
+    source = "class A(B):\n    def __init__(self, c):\n        pass\n\n    def f(self):\n        return self.a\n"
+    assert not any("self.a = " in repair for repair in repaired(source))
+    assert any("self.a = c" in repair for repair in repaired(source.replace("(B)", "")))
 
 
 def test_a_repair_that_uses_an_unused_name_is_likelier() -> None:

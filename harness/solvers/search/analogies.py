@@ -26,7 +26,7 @@ from pytest_ssr.source.syntax_tree import ParsedSource, Scope, indentation, walk
 
 _MAX_METHODS, _MAX_BYTES = 8, 120
 _USUAL_METHODS = (b"strip", b"lower", b"copy", b"items", b"values", b"keys", b"decode", b"encode", b"read")
-_OPERATIONS = (
+_WITH_OPERANDS = (
     "argument_list",
     "binary_operator",
     "comparison_operator",
@@ -168,18 +168,23 @@ def wrapped_values(source: ParsedSource, scope: Scope) -> RepairEdits:
     functions = sorted(counted, key=lambda name: (-counted[name], name))[:_MAX_METHODS]
     for node in walk(scope.node):
         parent = node.parent
-        if node.type not in _WRAPPED or parent is None or not _is_operand(node, parent):
+        if node.type not in _WRAPPED or parent is None or not is_operand(node):
             continue
+        call = parent.parent if parent.type == "argument_list" else None
+        around = call.child_by_field_name("function") if call is not None else None
         for function in functions:
-            if not source.text(parent.parent or parent).startswith(function + b"("):
+            if around is None or source.text(around) != function:
                 yield "wrap", 0.3, replace_node(node, b"%s(%s)" % (function, source.text(node)))
 
 
-def _is_operand(node: Node, parent: Node) -> bool:
+def is_operand(node: Node) -> bool:
     """Return whether a node is a value: an operand, an argument, an element, what is returned or assigned."""
+    parent = node.parent
+    if parent is None:
+        return False
     if parent.type in ("assignment", "keyword_argument", "for_statement", "for_in_clause"):
         return parent.child_by_field_name("right" if parent.type != "keyword_argument" else "value") == node
-    return parent.type in _OPERATIONS
+    return parent.type in _WITH_OPERANDS
 
 
 def result_values(root: Node) -> Iterator[Node]:

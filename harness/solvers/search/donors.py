@@ -19,6 +19,8 @@ RepairEdits = Iterator[tuple[str, float, tuple[Edit, ...]]]
 SIGNATURE = 200
 """Number of bytes of a function in which `self` is searched for."""
 MAX_DONORS = 60
+_TARGETS = ("pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern")
+_BINDING = ("assignment", "for_statement", "for_in_clause")
 _MAX_LINES = 6
 BUILT_IN = frozenset(name.encode() for name in dir(builtins))
 _SIMPLE = frozenset(
@@ -129,12 +131,7 @@ def parameters(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
 
 def ordered_parameters(source: ParsedSource, scope: Scope) -> list[bytes]:
     """Return the names of a function's parameters in order, except `self` and `cls`."""
-    node = scope.node.child_by_field_name("parameters")
-    names: dict[bytes, None] = {}
-    for child in node.named_children if node is not None else ():
-        name = child.child_by_field_name("name") or (child.named_children[0] if child.named_children else child)
-        names[source.text(name)] = None
-    return [name for name in names if name not in (b"self", b"cls")]
+    return [argument.lstrip(b"*").partition(b"=")[0] for argument in forwarded_arguments(source, scope)]
 
 
 def forwarded_arguments(source: ParsedSource, scope: Scope) -> list[bytes]:
@@ -163,16 +160,18 @@ def unused_names(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
     for node in _identifiers(scope.node):
         uses.setdefault(source.text(node), []).append(node)
     own_parameters = parameters(source, scope)
-    unused = (n for n, nodes in uses.items() if len(nodes) == 1 and (n in own_parameters or _is_target(nodes[0])))
+    unused = (n for n, nodes in uses.items() if len(nodes) == 1 and (n in own_parameters or is_target(nodes[0])))
     return frozenset(n for n in unused if not n.startswith(b"_"))
 
 
-def _is_target(node: Node) -> bool:
-    """Return whether a name is assigned a value at a node."""
-    while node.parent is not None and node.parent.type in ("pattern_list", "tuple_pattern"):
+def is_target(node: Node) -> bool:
+    """Return whether a name or an attribute is assigned a value at a node."""
+    while node.parent is not None and node.parent.type in _TARGETS:
         node = node.parent
     parent = node.parent
-    return parent is not None and (parent.type == "as_pattern_target" or parent.child_by_field_name("left") == node)
+    if parent is None or parent.type == "as_pattern_target":
+        return parent is not None
+    return parent.type in _BINDING and parent.child_by_field_name("left") == node
 
 
 def locals_of(source: ParsedSource, scope: Scope) -> frozenset[bytes]:

@@ -22,7 +22,7 @@ from harness.solvers.search.analogies import (
     other_bodies,
     wrapped_values,
 )
-from harness.solvers.search.completions import completions, own_attributes
+from harness.solvers.search.completions import completions
 from harness.solvers.search.donors import (
     MAX_DONORS,
     RepairEdits,
@@ -36,6 +36,7 @@ from harness.solvers.search.donors import (
     usable_donors,
 )
 from harness.solvers.search.insertions import insertions
+from harness.solvers.search.own_class import own_class
 from harness.solvers.search.values import defaults, literals, lost_values, returns, values
 from pytest_ssr.injectors.mutation import changes_of
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, indentation, walk
@@ -43,6 +44,7 @@ from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, indentation
 _COMPARISONS = (b"==", b"!=", b"<", b"<=", b">", b">=", b"is", b"is not", b"in", b"not in")
 _ARITHMETIC = (b"+", b"-", b"*", b"/", b"//", b"%", b"**", b"&", b"|", b"^", b"<<", b">>")
 _CONDITIONS = ("if_statement", "elif_clause", "while_statement", "conditional_expression")
+_LOOSER_THAN_AND = ("boolean_operator", "conditional_expression", "lambda", "named_expression")
 _KEYWORDS = (b"key", b"default", b"encoding", b"errors", b"reverse", b"start", b"sep", b"initial")
 _SEED = 0
 _SHARING_EXPONENT = 1.5
@@ -216,8 +218,9 @@ def _conditions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
     donors = usable_donors(
         source, scope, [d for s in nearby_functions(scope, others) for d in condition_donors(source, s)]
     )
-    names = sorted(parameters(source, scope))
-    names += [b"self." + name for name in own_attributes(source, scope, others)]
+    own = own_class(source, scope, others)
+    names = [("name-in-condition", name) for name in sorted(parameters(source, scope))]
+    names += [("attribute-in-condition", b"self." + name) for name in (own.attributes if own is not None else ())]
     for node in walk(scope.node):
         if node.type not in _CONDITIONS:
             continue
@@ -226,23 +229,27 @@ def _conditions(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> 
         if condition is None:
             continue
         text = source.text(condition)
-        for name in names:
-            for part in (name, b"not " + name, name + b" is not None"):
-                yield "name-in-condition", 0.25, replace_node(condition, text + b" and " + part)
-                yield "name-in-condition", 0.15, replace_node(condition, part + b" and " + text)
-            for part in (name, b"not " + name, name + b" is None"):
-                yield "name-in-condition", 0.15, replace_node(condition, text + b" or " + part)
+        operand = b"(" + text + b")" if condition.type in _LOOSER_THAN_AND else text
         for donor in donors:
             home = 1.0 if donor.home == scope.start else 0.5
             if donor.text != text:
-                yield "more-condition", 0.25 * home, replace_node(condition, text + b" and " + donor.text)
+                yield "more-condition", 0.25 * home, replace_node(condition, operand + b" and " + donor.text)
                 yield "more-condition", 0.25 * home, replace_node(condition, text + b" or " + donor.text)
-                yield "more-condition", 0.2 * home, replace_node(condition, donor.text + b" and " + text)
+                yield "more-condition", 0.2 * home, replace_node(condition, donor.text + b" and " + operand)
                 yield "other-condition", 0.2 * home, replace_node(condition, donor.text)
+        for pattern, name in names:
+            for part in (name, b"not " + name, name + b" is not None"):
+                yield pattern, 0.25, replace_node(condition, operand + b" and " + part)
+                yield pattern, 0.15, replace_node(condition, part + b" and " + operand)
+            for part in (name, b"not " + name, name + b" is None"):
+                yield pattern, 0.15, replace_node(condition, text + b" or " + part)
 
 
 def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> RepairEdits:
-    """Yield calls with an additional argument: keywords of other calls of the same name, parameters, unused names."""
+    """Yield calls with an additional argument.
+
+    It is a keyword of other calls of the same name, a parameter, an unused name, or an attribute of the object.
+    """
     seen: dict[bytes, dict[bytes, None]] = {}
     for node in walk(source.root):
         if node.type == "call" and (name := _called(source, node)):
@@ -253,7 +260,8 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
         (*(keyword.partition(b"=")[0] for keywords in seen.values() for keyword in keywords), *_KEYWORDS)
     )
     usable, unused = names_in(source, scope.node) | module_names(source), sorted(unused_names(source, scope))
-    attributes = [n for n in own_attributes(source, scope, others) if n in every]
+    own = own_class(source, scope, others)
+    attributes = [n for n in (own.attributes if own is not None else ()) if n in every]
     for node in walk(scope.node):
         name = _called(source, node) if node.type == "call" else b""
         arguments = node.child_by_field_name("arguments")
@@ -272,16 +280,18 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
 
 
 def _added_argument(source: ParsedSource, arguments: Node, extra: bytes) -> Edit:
-    """Return the edit that adds an argument after the others, but before `**`; on a line of its own if they are."""
-    present = [a for a in arguments.named_children if a.type != "comment"]
+    """Return the edit that adds an argument as late as Python allows; on a line of its own if the others are."""
+    present = _children_of(arguments)
     if not present:
         return Edit(arguments.start_byte + 1, arguments.start_byte + 1, extra)
-    last = present[-1]
-    inner = indentation(source, last)
-    between = b"\n" + inner if inner and source.line_start(last.start_byte) + len(inner) == last.start_byte else b" "
-    if last.type == "dictionary_splat":
-        return Edit(last.start_byte, last.start_byte, extra + b"," + between)
-    return Edit(last.end_byte, last.end_byte, b"," + between + extra)
+    later = ("dictionary_splat",) if b"=" in extra else ("dictionary_splat", "keyword_argument")
+    following = next((a for a in present if a.type in later), None)
+    place = following or present[-1]
+    inner = indentation(source, place)
+    between = b"\n" + inner if source.line_start(place.start_byte) + len(inner) == place.start_byte else b" "
+    if following is not None:
+        return Edit(place.start_byte, place.start_byte, extra + b"," + between)
+    return Edit(place.end_byte, place.end_byte, b"," + between + extra)
 
 
 def _called(source: ParsedSource, call: Node) -> bytes:
@@ -291,4 +301,8 @@ def _called(source: ParsedSource, call: Node) -> bytes:
 
 def _argument_nodes(call: Node) -> list[Node]:
     arguments = call.child_by_field_name("arguments")
-    return [a for a in arguments.named_children if a.type != "comment"] if arguments is not None else []
+    return _children_of(arguments) if arguments is not None else []
+
+
+def _children_of(arguments: Node) -> list[Node]:
+    return [a for a in arguments.named_children if a.type != "comment"]

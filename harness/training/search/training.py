@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import multiprocessing
 import os
 import random
@@ -30,7 +31,9 @@ from pytest_ssr.storage.store import code_hash, key_of
 
 _VALIDATION_SHARE = 0.2
 _LEAST_PROJECTS = 2
-_LISTING = ("analogies", "completions", "donors", "features", "insertions", "patterns", "token_model", "values")
+_LISTING = (
+    "analogies", "completions", "donors", "features", "insertions", "own_class", "patterns", "token_model", "values"
+)  # fmt: skip
 """The modules of the solver that examples depend on."""
 
 
@@ -196,7 +199,7 @@ def fit_policy(
     )
     counts = {group[0].project: _count(group) for group in static.examples.values() if group}
     settings = static.settings
-    learned = [*(e for group in static.examples.values() for e in group), *proven, *rewarded]
+    learned = [e for e in (*itertools.chain(*static.examples.values()), *proven, *rewarded) if e.is_covered]
     trained_on = {
         "projects": counts,
         "operators": sorted({e.operator for e in learned}),
