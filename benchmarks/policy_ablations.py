@@ -4,8 +4,8 @@ Run: `python benchmarks/policy_ablations.py SOURCE... --held-out SOURCE... --fol
 Static bugs are made in all sources once, without running a test. Each arm is trained from the same ones: from 50 to all
 of them (a learning curve), without the features of token likelihood, with a third of the operators left out, and with
 wrong labels. An arm's score is the share of all held-out bugs whose right candidate, by its text, is among the first
-N; 95 % intervals by bug, and by project. The policies are written to DIR/policies, for `search_policy.py`, which runs
-their candidates.
+N; 95 % intervals by bug, and by project. The policies of all arms but the one without token likelihoods are written
+to DIR/policies, for `search_policy.py`, which runs their candidates.
 
 With `--play PROJECT... --play-held-out PROJECT...`, the arms of self-play are run as well (`ssr train selfplay`): what
 is learned from a bug is its reverse, the grades, or both; a fixed mixture of bugs in place of the curriculum. There,

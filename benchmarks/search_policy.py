@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,11 +33,12 @@ from harness.solvers.search.policy import Policy, load_policy
 from harness.solvers.search.workspace import prepare
 from harness.training.search.held_out import bug_lines, solve_places, solved_shares
 from harness.training.search.rates import rate_of
+from harness.training.search.training import solver_hash
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import SsrError
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.store import Store, key_of
 
 BUDGETS = (1, 5, 20, 100)
 PATTERNS = "patterns"
@@ -57,6 +59,8 @@ class Measurement:
     """The number of candidates that were drawn with each seed."""
     places: Sequence[int]
     """For each seed, the number of the candidate that solves the bug; 0 if none does."""
+    key: str
+    """Names the policy, and the code that lists candidates."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,23 @@ class Bug:
 class Records:
     """The measurements in a file."""
 
-    def __init__(self, path: Path, most: int, seeds: int) -> None:
-        """Read the file. Measurements with fewer candidates or seeds than these count as not finished."""
-        self._path, self._most, self._seeds = path, most, seeds
+    def __init__(self, path: Path, most: int, seeds: int, keys: Mapping[str, str]) -> None:
+        """Read the file; a last line that was not written whole is removed.
+
+        Measurements with fewer candidates or seeds than these, or with another key than their ranking's, count as not
+        finished.
+        """
+        self._path, self._most, self._seeds, self.keys = path, most, seeds, keys
         self._finished: dict[tuple[str, str], Measurement] = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
+        whole, _, rest = (path.read_text() if path.exists() else "").rpartition("\n")
+        if rest:
+            path.write_text(whole + "\n" if whole else "")
+        for line in whole.splitlines():
             self._keep(Measurement(**json.loads(line)))
 
     def _keep(self, measurement: Measurement) -> None:
-        if measurement.most >= self._most and len(measurement.places) >= self._seeds:
+        is_enough = measurement.most >= self._most and len(measurement.places) >= self._seeds
+        if is_enough and self.keys.get(measurement.ranking) == measurement.key:
             self._finished[measurement.artifact, measurement.ranking] = measurement
 
     def __contains__(self, key: tuple[str, str]) -> bool:
@@ -94,17 +106,17 @@ class Records:
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(measurement)) + "\n")
 
-    def bugs(self, projects: Collection[str], rankings: Collection[str]) -> list[Bug]:
+    def bugs(self, projects: Collection[str]) -> list[Bug]:
         """Return the bugs of projects that all rankings were measured on."""
         places: dict[str, dict[str, Sequence[int]]] = {}
         for measurement in self._finished.values():
-            if measurement.project in projects and measurement.ranking in rankings:
+            if measurement.project in projects:
                 places.setdefault(measurement.artifact, {})[measurement.ranking] = measurement.places[: self._seeds]
         firsts = {artifact: self._finished[artifact, next(iter(known))] for artifact, known in places.items()}
         return [
             Bug(firsts[artifact].project, firsts[artifact].operator, firsts[artifact].lines, known)
             for artifact, known in places.items()
-            if len(known) == len(rankings)
+            if len(known) == len(self.keys)
         ]
 
 
@@ -120,7 +132,7 @@ def measure(
         missing = {name: policy for name, policy in policies.items() if (folder.name, name) not in records}
         if not missing:
             continue
-        artifact, start = read_artifact(folder), time.monotonic()
+        artifact = read_artifact(folder)
         operator, lines = operators.get(folder.name, ""), bug_lines(runner.original, artifact)
         with tempfile.TemporaryDirectory() as scratch:
             try:
@@ -129,12 +141,14 @@ def measure(
             except SsrError as error:
                 print(f"{project.name} {folder.name}: {error}", file=sys.stderr)
                 continue
-            for name, policy in missing.items():
-                places = solve_places(workspace, policy, folder.name, most, seeds)
-                records.add(Measurement(project.name, folder.name, operator, lines, name, most, places))
-                seconds = time.monotonic() - start
-                print(f"{project.name} {operator} {lines} {name} {places} {seconds:.0f} s", flush=True)
-            workspace.close()
+            with closing(workspace):
+                for name, policy in missing.items():
+                    start = time.monotonic()
+                    places = solve_places(workspace, policy, folder.name, most, seeds)
+                    key = records.keys[name]
+                    records.add(Measurement(project.name, folder.name, operator, lines, name, most, places, key))
+                    seconds = time.monotonic() - start
+                    print(f"{project.name} {operator} {lines} {name} {places} {seconds:.0f} s", flush=True)
 
 
 def groups_of(bugs: Sequence[Bug], policies: Mapping[str, Policy | None]) -> Iterator[tuple[str, list[Bug]]]:
@@ -142,11 +156,10 @@ def groups_of(bugs: Sequence[Bug], policies: Mapping[str, Policy | None]) -> Ite
     yield "all", list(bugs)
     yield "at most two changed lines", [b for b in bugs if b.lines <= 2]
     yield "more changed lines", [b for b in bugs if b.lines > 2]
-    learned = {name: set(p.trained_on.get("operators", ())) for name, p in policies.items() if p is not None}
+    learned = {name: p.trained_on.get("operators", ()) for name, p in policies.items() if p is not None}
     for name, operators in learned.items():
-        left_out = set().union(*learned.values()) - operators
-        if operators and left_out:
-            yield f"by operators that {name} was not trained on", [b for b in bugs if b.operator in left_out]
+        if operators:
+            yield f"by operators that {name} was not trained on", [b for b in bugs if b.operator not in operators]
 
 
 def ratio_text(before: np.ndarray, after: np.ndarray) -> str:
@@ -219,10 +232,11 @@ def main() -> None:
     policies = {PATTERNS: None, **{folder.name: load_policy(folder) for folder in arguments.policy}}
     if len(policies) != 1 + len(arguments.policy):
         parser.error("two policies have the same name")
-    records = Records(arguments.out.with_suffix(".jsonl"), arguments.most, arguments.seeds)
+    keys = {name: key_of(solver_hash(), policy.key if policy is not None else "") for name, policy in policies.items()}
+    records = Records(arguments.out.with_suffix(".jsonl"), arguments.most, arguments.seeds, keys)
     for project in arguments.projects:
         measure(project, policies, arguments.python, arguments.most, arguments.seeds, records)
-    bugs = records.bugs({project.name for project in arguments.projects}, policies.keys())
+    bugs = records.bugs({project.name for project in arguments.projects})
     arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds))
 
 

@@ -57,7 +57,7 @@ class Policy:
     sharpness: float = SHARPNESS
     """Factor on the logits of the mixture: a higher one draws the likeliest repairs more often."""
     trained_on: Mapping[str, object] = field(default_factory=dict)
-    """What it was trained on, for reports: projects, numbers of bugs, seed."""
+    """What it was trained on, for reports: projects, numbers of bugs, operators, seed."""
     key: str = ""
     """A hash of its files."""
     generator: Generator | None = None

@@ -234,7 +234,7 @@ def collect(
 
     watch, finished: as for `train`. generator: the file of a generator, whose repairs are candidates, too.
     """
-    store, tokens = folder / "examples", folder / "tokens" / f"{key_of(sys.version, _solver_hash())}.npz"
+    store, tokens = folder / "examples", folder / "tokens" / f"{key_of(sys.version, solver_hash())}.npz"
     store.mkdir(parents=True, exist_ok=True)
     if not _readable(load_tokens, tokens):
         watch("counting the tokens of the standard library")
@@ -272,12 +272,12 @@ def collect(
 
 
 def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path, generator: Path | None) -> str:
-    made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), _solver_hash())
+    made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), solver_hash())
     written_by = (_generator_hash(), key_of(generator.read_bytes().hex())) if generator is not None else ()
     return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
 
 
-def _solver_hash() -> str:
+def solver_hash() -> str:
     """Return a hash of the code that lists and describes repairs."""
     from harness.solvers import search
 
