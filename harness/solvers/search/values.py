@@ -59,7 +59,7 @@ def values(source: ParsedSource, scope: Scope) -> RepairEdits:
 
 
 def lost_values(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> RepairEdits:
-    """Yield, for empty returns, return values of other functions of the file, and attributes of the object."""
+    """Yield, for each of the `empty_returns`, return values of other functions, and attributes of the object."""
     targets = empty_returns(source, scope)
     if not targets:
         return
