@@ -260,6 +260,7 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
         (*(keyword.partition(b"=")[0] for keywords in seen.values() for keyword in keywords), *_KEYWORDS)
     )
     usable, unused = names_in(source, scope.node) | module_names(source), sorted(unused_names(source, scope))
+    own_parameters = sorted(usable & parameters(source, scope))
     own = own_class(source, scope, others)
     attributes = [n for n in (own.attributes if own is not None else ()) if n in every]
     for node in walk(scope.node):
@@ -267,21 +268,24 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
         arguments = node.child_by_field_name("arguments")
         if not name or arguments is None or arguments.type != "argument_list":
             continue
-        present = [source.text(a) for a in _argument_nodes(node)]
+        nodes = _argument_nodes(node)
+        present = [source.text(a) for a in nodes]
         extras = list(seen.get(name, ()))
-        extras += [n + b"=" + n for n in sorted(usable & parameters(source, scope))]
+        extras += [n + b"=" + n for n in own_parameters]
         extras += unused
         extras += [n + b"=self." + n for n in attributes]
         extras += [key + b"=" + n for n in unused for key in every]
         for extra in extras[:MAX_DONORS]:
             key = extra.partition(b"=")[0]
             if not any(g.startswith(key + b"=") for g in present):
-                yield "more-arguments", 0.25, (_added_argument(source, arguments, extra),)
+                yield "more-arguments", 0.25, (_added_argument(source, arguments, nodes, extra),)
 
 
-def _added_argument(source: ParsedSource, arguments: Node, extra: bytes) -> Edit:
-    """Return the edit that adds an argument as late as Python allows; on a line of its own if the others are."""
-    present = _children_of(arguments)
+def _added_argument(source: ParsedSource, arguments: Node, present: Sequence[Node], extra: bytes) -> Edit:
+    """Return the edit that adds an argument as late as Python allows; on a line of its own if the others are.
+
+    present: the arguments in the list.
+    """
     if not present:
         return Edit(arguments.start_byte + 1, arguments.start_byte + 1, extra)
     later = ("dictionary_splat",) if b"=" in extra else ("dictionary_splat", "keyword_argument")
@@ -301,8 +305,4 @@ def _called(source: ParsedSource, call: Node) -> bytes:
 
 def _argument_nodes(call: Node) -> list[Node]:
     arguments = call.child_by_field_name("arguments")
-    return _children_of(arguments) if arguments is not None else []
-
-
-def _children_of(arguments: Node) -> list[Node]:
-    return [a for a in arguments.named_children if a.type != "comment"]
+    return [a for a in arguments.named_children if a.type != "comment"] if arguments is not None else []
