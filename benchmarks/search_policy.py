@@ -121,19 +121,21 @@ class Records:
 
 
 def measure(
-    project: Path, policies: Mapping[str, Policy | None], python: Path | None, most: int, seeds: int, records: Records
+    project: Path, policies: Mapping[str, Policy | None], arguments: argparse.Namespace, records: Records
 ) -> None:
     """Measure what is not finished of a project."""
+    most, seeds = arguments.most, arguments.seeds
     store = Store(project / ".ssr")
-    runner = open_runner(project, store, settings=RuleSettings(), python=python)
+    runner = open_runner(project, store, settings=RuleSettings(), python=arguments.python)
     attempts = (json.loads(path.read_text()) for path in (store.root / "attempts").rglob("*.json"))
     operators = {record.get("artifact_id"): record.get("operator", "") for record in attempts}
     for folder in sorted((store.root / "artifacts").iterdir()):
         missing = {name: policy for name, policy in policies.items() if (folder.name, name) not in records}
-        if not missing:
+        operator = operators.get(folder.name, "")
+        if not missing or (arguments.operators and operator not in arguments.operators):
             continue
         artifact = read_artifact(folder)
-        operator, lines = operators.get(folder.name, ""), bug_lines(runner.original, artifact)
+        lines = bug_lines(runner.original, artifact)
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 task = open_task(runner.scoped(), artifact, Path(scratch))
@@ -227,6 +229,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path)
     parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--operators", nargs="*", default=[], help="measure only their bugs, in place of all")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     policies = {PATTERNS: None, **{folder.name: load_policy(folder) for folder in arguments.policy}}
@@ -235,7 +238,7 @@ def main() -> None:
     keys = {name: key_of(solver_hash(), policy.key if policy is not None else "") for name, policy in policies.items()}
     records = Records(arguments.out.with_suffix(".jsonl"), arguments.most, arguments.seeds, keys)
     for project in arguments.projects:
-        measure(project, policies, arguments.python, arguments.most, arguments.seeds, records)
+        measure(project, policies, arguments, records)
     bugs = records.bugs({project.name for project in arguments.projects})
     arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ssr.campaign.campaign import Campaign
@@ -107,6 +107,16 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
         yield "missed", f"not collected: {base.note}"
     if base.set_aside:
         yield "plain", set_aside_line(base.set_aside)
+    if base.messages:
+        yield "missed", failures_line(base.messages.values())
+
+
+def failures_line(messages: Iterable[str]) -> str:
+    """Return a line about what tests of the original fail with, the three commonest first lines."""
+    counts = Counter(messages)
+    shown = [f"{message} ({count})" for message, count in counts.most_common(3)]
+    more = f"; {len(counts) - 3} other messages" if len(counts) > 3 else ""
+    return f"they fail with: {'; '.join(shown)}{more}"
 
 
 def set_aside_line(set_aside: Mapping[str, SetAside]) -> str:

@@ -64,6 +64,8 @@ class Baseline:
     """Ids of doctests."""
     disturbed: frozenset[str] = frozenset()
     """Ids that pass only without the recording."""
+    messages: Mapping[str, str] = field(default_factory=dict)
+    """Id to the first line of what it failed with, as far as that is known."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
@@ -237,6 +239,7 @@ def baseline_from_run(
         modules=run.modules,
         doctests=run.doctests,
         disturbed=disturbed,
+        messages={i: r.message for i, r in run.results.items() if i in set_aside and r.message},
     )
 
 
@@ -349,4 +352,7 @@ def _first_reason(run: SuiteRun) -> str:
     if run.reason:
         return run.reason
     failed = [i for i, r in run.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)]
-    return f"the first failure is {failed[0]}" if failed else "all are skipped"
+    if not failed:
+        return "all are skipped"
+    message = run.results[failed[0]].message
+    return f"the first failure is {failed[0]}" + (f" ({message})" if message else "")

@@ -121,6 +121,7 @@ def remeasure(runner: Runner, tests: Sequence[str], old: Baseline, plan: Plan) -
         new,
         stable=frozenset(t for t in old.stable if not plan.is_rerun(t)) | new.stable,
         set_aside={t: reason for t, reason in old.set_aside.items() if not plan.is_rerun(t)} | dict(new.set_aside),
+        messages={t: text for t, text in old.messages.items() if not plan.is_rerun(t)} | dict(new.messages),
         durations={t: s for t, s in old.durations.items() if not plan.is_rerun(t)} | dict(new.durations),
         parameters={t: p for t, p in old.parameters.items() if not plan.is_rerun(t)} | dict(new.parameters),
         sources=tuple(sorted({*old.sources, *new.sources})),

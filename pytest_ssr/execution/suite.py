@@ -289,7 +289,7 @@ def _merge(results: dict[str, CaseResult], record: Mapping[str, Any], seconds: f
     if not isinstance(record["id"], str):
         raise TypeError(record["id"])
     duration_s, setup_s = (_clamp(float(record[name]), seconds) for name in ("duration", "setup"))
-    new = CaseResult(Outcome(record["outcome"]), duration_s, setup_s)
+    new = CaseResult(Outcome(record["outcome"]), duration_s, setup_s, str(record.get("message", "")))
     old = results.get(record["id"])
     if old is None or old.outcome.is_pass:
         results[record["id"]] = new

@@ -90,6 +90,8 @@ class CaseResult:
     """Seconds over all phases."""
     setup_s: float = 0.0
     """Seconds of the setup phase."""
+    message: str = field(default="", compare=False)
+    """The first line of what it failed with, if a process that runs whole suites reported it."""
 
 
 @dataclass(frozen=True)

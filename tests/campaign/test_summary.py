@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_ssr.campaign.report import set_aside_line
+from pytest_ssr.campaign.report import failures_line, set_aside_line
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -70,6 +70,12 @@ def test_tests_that_are_set_aside_are_grouped_by_reason() -> None:
     assert set_aside_line(reasons) == (
         "set aside: t.py::test_0, t.py::test_2, t.py::test_3 and 2 more (failed); t.py::test_1 (skipped)"
     )
+
+
+def test_what_tests_fail_with_is_grouped() -> None:
+    messages = ["no database"] * 4 + ["no network"] * 2 + ["a", "b", "c"]
+    assert failures_line(messages) == "they fail with: no database (4); no network (2); a (1); 2 other messages"
+    assert failures_line(["a"]) == "they fail with: a (1)"
 
 
 def test_what_a_comment_skips_is_counted() -> None:

@@ -226,6 +226,7 @@ def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> N
     runner = runner_on(tmp_path, {"test_a.py": tests})
     baseline = measure_baseline(runner)
     assert baseline.set_aside == {"test_a.py::test_never": "failed"}
+    assert baseline.messages == {"test_a.py::test_never": "assert 0"}
     verification = verify(runner, baseline)
     assert set(verification.set_aside) == {"test_a.py::test_needs_first", "test_a.py::test_hash"}
     assert "test_a.py::test_0" in baseline.stable

@@ -145,6 +145,12 @@ def begin_child(channel, order_seed):
     _ORDER_SEED = "" if order_seed is None else str(order_seed)
 
 
+def failure_line(report):
+    """Return the first line of what a test failed with, at most 200 characters."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(getattr(crash, "message", None) or "").strip().partition("\n")[0][:200]
+
+
 def announce(items):
     """In a fork of a session that is collected: report the tests that will run."""
     ssr_channel.send(
@@ -163,6 +169,7 @@ class Reporter:
     def __init__(self):
         """Start with no test running."""
         self.phases = {}
+        self.failures = {}
         self.positions = {}
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -228,6 +235,8 @@ class Reporter:
             outcome = "failed" if report.when == "call" else "error"
             if state[0] not in ("failed", "error"):
                 state[0] = outcome
+                if not _BRIEF:
+                    self.failures[report.nodeid] = failure_line(report)
         elif report.outcome == "skipped" and not hasattr(report, "context"):
             # Only reports of subtests have a context; a test with skipped subtests is not skipped.
             if state[0] not in ("failed", "error"):
@@ -238,8 +247,10 @@ class Reporter:
     def pytest_runtest_logfinish(self, nodeid):
         """Send the test's outcome."""
         outcome, duration, setup = self.phases.pop(nodeid, ["", 0.0, 0.0])
+        message = self.failures.pop(nodeid, "")
         if outcome:
-            ssr_channel.send("done", id=nodeid, outcome=outcome, duration=round(duration, 6), setup=round(setup, 6))
+            duration, setup = round(duration, 6), round(setup, 6)
+            ssr_channel.send("done", id=nodeid, outcome=outcome, duration=duration, setup=setup, message=message)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
