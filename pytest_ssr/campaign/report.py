@@ -116,7 +116,7 @@ def failures_line(messages: Iterable[str]) -> str:
     counts = Counter(messages)
     shown = [f"{message} ({count})" for message, count in counts.most_common(3)]
     more = f"; {len(counts) - 3} other messages" if len(counts) > 3 else ""
-    return f"they fail with: {'; '.join(shown)}{more}"
+    return f"tests that are set aside fail with: {'; '.join(shown)}{more}"
 
 
 def set_aside_line(set_aside: Mapping[str, SetAside]) -> str:

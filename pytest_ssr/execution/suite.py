@@ -87,6 +87,7 @@ FOLDER = "ssr-run"
 REACH = "reach"
 CHANNEL = "channel"
 _SUITE_MOST_BYTES = 256 * MIB
+_MOST_MESSAGE = 200
 
 
 def run_environment(sandbox: Sandbox, interpreter: Interpreter, *, hash_seed: int = 0) -> dict[str, str]:
@@ -289,7 +290,7 @@ def _merge(results: dict[str, CaseResult], record: Mapping[str, Any], seconds: f
     if not isinstance(record["id"], str):
         raise TypeError(record["id"])
     duration_s, setup_s = (_clamp(float(record[name]), seconds) for name in ("duration", "setup"))
-    new = CaseResult(Outcome(record["outcome"]), duration_s, setup_s, str(record.get("message", "")))
+    new = CaseResult(Outcome(record["outcome"]), duration_s, setup_s, str(record.get("message", ""))[:_MOST_MESSAGE])
     old = results.get(record["id"])
     if old is None or old.outcome.is_pass:
         results[record["id"]] = new
