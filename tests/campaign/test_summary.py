@@ -74,7 +74,10 @@ def test_tests_that_are_set_aside_are_grouped_by_reason() -> None:
 
 def test_what_tests_fail_with_is_grouped() -> None:
     messages = ["no database"] * 4 + ["no network"] * 2 + ["a", "b", "c"]
-    assert failures_line(messages) == "tests that are set aside fail with: no database (4); no network (2); a (1); 2 other messages"
+    assert (
+        failures_line(messages)
+        == "tests that are set aside fail with: no database (4); no network (2); a (1); 2 other messages"
+    )
     assert failures_line(["a"]) == "tests that are set aside fail with: a (1)"
 
 
