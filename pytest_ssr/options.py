@@ -74,8 +74,13 @@ class Option(NamedTuple):
 
     def may_be_set_by_project(self, value: object) -> bool:
         """Whether a project's own file may set it to this value: someone else may have written the project."""
-        # `process` isolates nothing, and the server of a remote sandbox receives a token and all that is run.
-        is_unsafe = self.flag == "sandbox" and str(value).partition(":")[0].strip() in ("process", "remote")
+        text = str(value)
+        if self.flag == "sandbox":
+            # `process` isolates nothing, and the server of a remote sandbox receives a token and all that is run.
+            is_unsafe = text.partition(":")[0].strip() in ("process", "remote")
+        else:
+            # A server, of a model or of a store, receives code and perhaps a key; `vllm:PATH` starts one.
+            is_unsafe = "://" in text or "vllm:" in text
         return not self.is_personal and not is_unsafe
 
 

@@ -129,7 +129,7 @@ def _parameter(leaf: Leaf, group: Group | None) -> Parameter:
         name=[name for name in dict.fromkeys(names) if name],
         help=option.help,
         metavar=option.metavar or None,
-        show_default=leaf.default not in (None, "", (), False),
+        show_default=leaf.default is not False and leaf.default not in (None, "", ()),
         json_list=False,
         negative=(),
         allow_repeating=True,

@@ -104,7 +104,12 @@ class OptimizationSettings:
     """How the weights change."""
 
     epochs: float = option(_OPTIMIZATION.epochs, "N", "passes over the data", bound=MORE_THAN_0)
-    updates: int = option(_OPTIMIZATION.updates, "N", "number of updates; 0: by --epochs", bound=AT_LEAST_0)
+    updates: int = option(
+        _OPTIMIZATION.updates,
+        "N",
+        "number of updates, which grpo and reinforce need; 0: by --epochs",
+        bound=AT_LEAST_0,
+    )
     batch: int = option(_OPTIMIZATION.batch, "N", "sequences at a time on each device", bound=AT_LEAST_1)
     accumulation: int = option(_OPTIMIZATION.accumulation, "N", "batches in one update", bound=AT_LEAST_1)
     learning_rate: float = option(_OPTIMIZATION.learning_rate, "N", "highest learning rate", bound=NOT_NEGATIVE)
@@ -214,7 +219,10 @@ class PolicySettings:
     temperature: float = option(_POLICY.temperature, "N", "sampling temperature", bound=MORE_THAN_0, is_own=True)
     top_p: float = option(_POLICY.top_p, "N", "sampling top-p", bound=FRACTION, is_own=True)
     vllm: str = option(
-        _POLICY.vllm, "URL", "generate on this server, started by `trl vllm-serve` (default: with transformers)"
+        _POLICY.vllm,
+        "URL",
+        "generate on this server, started by `trl vllm-serve` (default: with transformers)",
+        is_personal=True,
     )
 
 

@@ -209,6 +209,10 @@ def test_a_wrong_value_of_the_project_names_its_file(folder: Path, capsys: pytes
         "model.mini-python = 'x'",
         "vllm-args = 'x'",
         "bundles = ['x']",
+        "solver.name = 'vllm:http://x/v1'",
+        "solver.name = 'vllm:weights'",
+        "judge.model = 'vllm:http://x/v1'",
+        "store = 's3://bucket/x'",
     ],
 )
 def test_a_project_does_not_weaken_isolation(folder: Path, line: str) -> None:

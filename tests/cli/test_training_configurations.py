@@ -10,6 +10,7 @@ import pytest
 from harness.cli.app import parse
 from harness.cli.commands.train_language import plan_of
 from harness.training.language.plan import Method
+from pytest_ssr.errors import SettingsError
 
 FILES = sorted((Path(__file__).parents[2] / "docs" / "training").glob("*.yaml"))
 SIZES = {"0.5b": "Qwen2.5-Coder-0.5B", "7b": "Qwen2.5-Coder-7B", "32b": "Qwen2.5-Coder-32B"}
@@ -43,6 +44,17 @@ def test_it_parses_for_every_method(file: Path) -> None:
             processes = 4 if read.policy.vllm else 8 if "8-gpus" in file.stem else 1
             assert read.policy.group * read.policy.tasks % (plan.optimization.batch * processes) == 0
             assert read.policy.tasks % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [("dpo", "--packing"), ("kto", "--tokens-of=m"), ("sft", "--beta=0.1"), ("grpo", "--epochs=3")],
+)
+def test_an_option_without_an_effect_is_refused(method: str, option: str) -> None:
+    read = settings(method, FILES[0], option)
+    with pytest.raises(SettingsError) as raised:
+        plan_of(read, Method(method))
+    assert raised.value.option == option.strip("-").partition("=")[0]
 
 
 def test_a_dotted_name_overrides_a_file() -> None:

@@ -37,6 +37,18 @@ if TYPE_CHECKING:
     from harness.training.language.policy_rollouts import PolicyEnvironment
 
 _Part = TypeVar("_Part")
+_ON_TOKENS = (Method.SFT, Method.BC)
+_ON_ROWS = (*_ON_TOKENS, Method.DPO, Method.KTO)
+_WITH_EFFECT = {
+    "packing": _ON_TOKENS,
+    "tokens-of": _ON_TOKENS,
+    "ignore-token-ids": _ON_TOKENS,
+    "max-length": _ON_ROWS,
+    "epochs": _ON_ROWS,
+    "accumulation": _ON_ROWS,
+    "beta": (Method.DPO, Method.KTO, Method.GRPO, Method.REINFORCE),
+}
+"""The methods in which an option has an effect, for options that not all methods use."""
 
 
 def train_sft(settings: TrainRowsSettings) -> int:
@@ -206,6 +218,12 @@ def plan_of(settings: TrainLanguageSettings, method: Method, environment: dict[s
         raise SettingsError(f"--out {settings.out} is not a folder", option="out")
     if settings.base.bits not in (0, 4, 8):
         raise SettingsError(f"--bits {settings.base.bits} is not 0, 4 or 8", option="bits")
+    without = [name for name, methods in _WITH_EFFECT.items() if name in settings.typed and method not in methods]
+    if without:
+        raise SettingsError(
+            f"--{without[0]} has no effect in {method}, only in {', '.join(_WITH_EFFECT[without[0]])}",
+            option=without[0],
+        )
     if settings.seed < 0:
         raise SettingsError(f"--seed {settings.seed} must be at least 0", option="seed")
     return Plan(

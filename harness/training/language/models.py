@@ -15,8 +15,9 @@ from harness.training.language.plan import Adapter, Base, Data
 from pytest_ssr.errors import MissingExtraError, SettingsError, TrainingError
 
 EXHAUSTED = (
-    "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter, --bits or, "
-    "without an adapter, --dtype bfloat16. The same command continues from the last checkpoint"
+    "memory is exhausted; begin in another folder (--out) with a lower --batch or --max-length, with "
+    "--gradient-checkpointing, an adapter, --bits or, without an adapter, --dtype bfloat16. If something else took the "
+    "memory, the same command continues from the last checkpoint"
 )
 """The message for memory that does not suffice."""
 _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "peft": "PEFT"}
@@ -165,7 +166,7 @@ def require_targets(model: Any, adapter: Adapter) -> None:
     names = [name for name, _ in model.named_modules()]
     for target in adapter.targets:
         if not any(name == target or name.endswith(f".{target}") for name in names):
-            raise SettingsError(f"no module of the model is named {target!r}", option="lora-targets")
+            raise SettingsError(f"--lora-target {target!r}: no module of the model has that name", option="lora-target")
 
 
 def context_of(model: Any) -> int:

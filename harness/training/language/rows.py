@@ -33,9 +33,13 @@ def read_rows(sources: Sequence[Path], method: Method, left_out: LeftOut, *, tok
     rows: list[Row] = []
     stores: list[Path] = []
     for path in sources:
-        if files := _row_files(path):
-            rows += [row for file in files for row in file_rows(file, method, token_ids=token_ids)]
-        else:
+        files = _exported_files(path)
+        for file in files:
+            if _has_records(file):
+                stores.append(file)
+            else:
+                rows += file_rows(file, method, token_ids=token_ids)
+        if not files:
             stores.append(path)
     if stores:
         rows += _store_rows(find_sources(stores), method, left_out, token_ids=token_ids)
@@ -46,15 +50,17 @@ def read_rows(sources: Sequence[Path], method: Method, left_out: LeftOut, *, tok
     return rows
 
 
-def _row_files(path: Path) -> list[Path]:
-    """Return the files of rows of an export; none for a store, or for a file of canonical records."""
+def _exported_files(path: Path) -> list[Path]:
+    """Return the files of an export; none for a store."""
     if path.is_dir():
         return [] if _is_store(path) else sorted(path.glob("data/train.jsonl"))
-    if path.suffix != ".jsonl" or not path.is_file():
-        return []
-    with path.open("rb") as file:
-        first = file.readline()
-    return [] if SCHEMA.encode() in first[:200] else [path]
+    return [path] if path.suffix == ".jsonl" and path.is_file() else []
+
+
+def _has_records(file: Path) -> bool:
+    """Return whether a file has canonical records of rollouts, which are filtered as those of a store are."""
+    with file.open("rb") as opened:
+        return SCHEMA.encode() in opened.readline()[:200]
 
 
 def _is_store(path: Path) -> bool:

@@ -22,7 +22,7 @@ from pytest_ssr.errors import SettingsError
 
 _COMPLETE = "complete"
 _PREFIX = "checkpoint-"
-_FIRST = frozenset({"settings.json", "data.jsonl", "checkpoints"})
+_FIRST = frozenset({"settings.json", "data.jsonl", "checkpoints", "rollouts.jsonl", "trajectories"})
 """What a folder contains before the first update."""
 
 

@@ -69,3 +69,15 @@ def test_a_folder_has_one_training_at_a_time(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("RANK")
     with folder.alone():
         assert list(folder.path.iterdir()) == []
+
+
+def test_a_run_that_ended_in_its_first_update_continues_in_its_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.begin({"method": "grpo"}, [], [])
+    (folder.path / "trajectories").mkdir()
+    folder.append(folder.rollouts, [{"step": 1}])
+    folder.require_same({"method": "grpo"})
+    (folder.path / "notes.txt").write_text("")
+    with pytest.raises(SettingsError):
+        folder.require_same({"method": "grpo"})

@@ -1,0 +1,36 @@
+"""The rows that a store and its exports give, without PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rollout_parts import add_task, keep, store
+
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
+from harness.exporters.skipped import SkipCode
+from harness.training.language.left_out import LeftOut
+from harness.training.language.plan import Method
+from harness.training.language.rows import read_rows
+
+
+@pytest.mark.parametrize("method", [Method.SFT, Method.BC])
+def test_canonical_records_give_the_rows_of_their_store(method: Method, tmp_path: Path) -> None:
+    folder = store(tmp_path / "store")
+    add_task(folder, "t1", "acme/shop")
+    for attempt, resolved in enumerate((True, False)):
+        name = f"t1{attempt}".ljust(24, "0")
+        keep(folder, name, resolved, commands=("ls", "make", "end"), task="t1", attempt=attempt)
+    export = tmp_path / "export"
+    assert main(["export", str(folder), "--format", "rollouts", "--out", str(export), "--json"]) == ExitCode.DONE
+
+    def rows(source: Path) -> tuple[list[object], list[object]]:
+        left_out = LeftOut()
+        found = read_rows([source], method, left_out, token_ids=False)
+        return [(row["rollout_id"], row["repository"]) for row in found], [i["code"] for i in left_out.to_json()]
+
+    expected = rows(folder)
+    assert set(expected[0]) == {("t10".ljust(24, "0"), "acme/shop")}
+    assert expected[1] == [SkipCode.NOT_POSITIVE]
+    assert rows(export) == rows(export / "data" / "train.jsonl") == expected
