@@ -278,7 +278,7 @@ SWE_RL = Format(
 )
 ARTIFACTS = Format(
     "artifacts",
-    "`ssr validate`, `ssr play --injector artifacts:`, other SSR systems",
+    "`ssr validate` and `ssr play --injector artifacts:` (unpacked), other SSR systems",
     {},
     _artifacts,
     of_tasks=True,
