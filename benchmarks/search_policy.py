@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path)
     parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--operators", nargs="*", default=[], help="measure only their bugs, in place of all")
+    parser.add_argument("--operators", nargs="*", default=[], help="only their bugs, in place of all")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     policies = {PATTERNS: None, **{folder.name: load_policy(folder) for folder in arguments.policy}}
@@ -240,6 +240,8 @@ def main() -> None:
     for project in arguments.projects:
         measure(project, policies, arguments, records)
     bugs = records.bugs({project.name for project in arguments.projects})
+    if arguments.operators:
+        bugs = [bug for bug in bugs if bug.operator in arguments.operators]
     arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds))
 
 
