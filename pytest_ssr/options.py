@@ -79,8 +79,8 @@ class Option(NamedTuple):
             # `process` isolates nothing, and the server of a remote sandbox receives a token and all that is run.
             is_unsafe = text.partition(":")[0].strip() in ("process", "remote")
         else:
-            # A server, of a model or of a store, receives code and perhaps a key; `vllm:PATH` starts one.
-            is_unsafe = "://" in text or "vllm:" in text
+            # A server receives code, and perhaps a key. `vllm:PATH` starts one, and an ARN may hold a host's name.
+            is_unsafe = any(part in text for part in ("://", "vllm:", "arn:"))
         return not self.is_personal and not is_unsafe
 
 

@@ -284,7 +284,9 @@ class AssetsSettings(CommandSettings):
     out: Path = required("DIR", "folder for the lists")
     jobs: int = jobs_option("parallel pulls", 4)
     no_pull: bool = switch("only write the lists")
-    mirror: str = option("", "PREFIX", "prefix for the name of each image to pull", variable="SSR_IMAGE_PREFIX")
+    mirror: str = option(
+        "", "PREFIX", "prefix for the name of each image to pull", variable="SSR_IMAGE_PREFIX", is_personal=True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

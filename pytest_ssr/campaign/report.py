@@ -115,7 +115,7 @@ def failures_line(messages: Iterable[str]) -> str:
     """Return a line about what tests of the original fail with, the three commonest first lines."""
     counts = Counter(messages)
     shown = [f"{message} ({count})" for message, count in counts.most_common(3)]
-    more = f"; {len(counts) - 3} other messages" if len(counts) > 3 else ""
+    more = f"; {counts.total() - sum(n for _, n in counts.most_common(3))} with others" if len(counts) > 3 else ""
     return f"tests that are set aside fail with: {'; '.join(shown)}{more}"
 
 

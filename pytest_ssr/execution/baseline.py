@@ -184,6 +184,7 @@ def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, CoverageLog]], last: S
     runs = [run for run, _ in earlier] + [last]
     return replace(
         last,
+        collected=tuple(dict.fromkeys([*(i for run, _ in earlier for i in run.results), *last.collected])),
         results={i: r for run in runs for i, r in run.results.items()},
         parameters={i: p for run in runs for i, p in run.parameters.items()},
         doctests=frozenset().union(*(run.doctests for run in runs)),

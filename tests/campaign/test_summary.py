@@ -76,7 +76,7 @@ def test_what_tests_fail_with_is_grouped() -> None:
     messages = ["no database"] * 4 + ["no network"] * 2 + ["a", "b", "c"]
     assert (
         failures_line(messages)
-        == "tests that are set aside fail with: no database (4); no network (2); a (1); 2 other messages"
+        == "tests that are set aside fail with: no database (4); no network (2); a (1); 2 with others"
     )
     assert failures_line(["a"]) == "tests that are set aside fail with: a (1)"
 

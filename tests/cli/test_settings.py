@@ -213,6 +213,7 @@ def test_a_wrong_value_of_the_project_names_its_file(folder: Path, capsys: pytes
         "solver.name = 'vllm:weights'",
         "judge.model = 'vllm:http://x/v1'",
         "store = 's3://bucket/x'",
+        "solver.name = 'bedrock/agentcore/arn:aws:bedrock-agentcore:x@host/:1:runtime/y'",
     ],
 )
 def test_a_project_does_not_weaken_isolation(folder: Path, line: str) -> None:

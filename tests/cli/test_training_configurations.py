@@ -48,7 +48,13 @@ def test_it_parses_for_every_method(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "option"),
-    [("dpo", "--packing"), ("kto", "--tokens-of=m"), ("sft", "--beta=0.1"), ("grpo", "--epochs=3")],
+    [
+        ("dpo", "--packing"),
+        ("kto", "--tokens-of=m"),
+        ("sft", "--beta=0.1"),
+        ("grpo", "--epochs=3"),
+        ("grpo", "--rollout-usd=1"),
+    ],
 )
 def test_an_option_without_an_effect_is_refused(method: str, option: str) -> None:
     read = settings(method, FILES[0], option)

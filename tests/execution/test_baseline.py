@@ -215,7 +215,8 @@ def test_a_measurement_that_was_killed_is_continued(tmp_path: Path, monkeypatch:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "calc.py").write_text(FILES["calc.py"])
     tests = (f"def test_{i}():\n    time.sleep(0.5)\n    assert calc.add({i}, 1) == {i + 1}" for i in range(12))
-    (tmp_path / "project" / "test_slow.py").write_text("import time\nimport calc\n\n\n" + "\n\n".join(tests))
+    text = "import time\nimport calc\n\n\ndef test_wrong():\n    raise ValueError('wrong')\n\n\n" + "\n\n".join(tests)
+    (tmp_path / "project" / "test_slow.py").write_text(text)
     process = subprocess.Popen([sys.executable, "-c", MEASURING, str(tmp_path), str(plain_python())])
     records = tmp_path / "store" / "baselines"
 
@@ -234,7 +235,10 @@ def test_a_measurement_that_was_killed_is_continued(tmp_path: Path, monkeypatch:
     assert again is not None
     assert 0 < len(again) < 12
     assert whole is None
-    assert len(campaign.baseline.stable) == len(campaign.baseline.durations) == 12
+    assert len(campaign.baseline.stable) == 12
+    assert len(campaign.baseline.durations) == 13
+    assert campaign.baseline.set_aside == {"test_slow.py::test_wrong": "failed"}
+    assert campaign.baseline.messages == {"test_slow.py::test_wrong": "ValueError: wrong"}
     assert campaign.baseline.reach is not None
     (reached,) = campaign.baseline.reach.spots["calc.py"].values()
     assert campaign.baseline.reach.names(reached) == campaign.baseline.stable

@@ -221,12 +221,13 @@ def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> N
     tests = (
         "import m, os\nSEEN = []\n\ndef test_first():\n    SEEN.append(1)\n\ndef test_needs_first():\n    assert SEEN\n\n"
         "def test_hash():\n    assert os.environ['PYTHONHASHSEED'] != '1'\n\ndef test_never():\n    assert 0\n\n"
-        + "".join(f"def test_{n}():\n    pass\n\n" for n in range(6))
+        "def test_missing(fixture):\n    pass\n\n" + "".join(f"def test_{n}():\n    pass\n\n" for n in range(6))
     )
     runner = runner_on(tmp_path, {"test_a.py": tests})
     baseline = measure_baseline(runner)
-    assert baseline.set_aside == {"test_a.py::test_never": "failed"}
-    assert baseline.messages == {"test_a.py::test_never": "assert 0"}
+    assert baseline.set_aside == {"test_a.py::test_never": "failed", "test_a.py::test_missing": "error"}
+    assert baseline.messages["test_a.py::test_never"] == "assert 0"
+    assert "fixture 'fixture' not found" in baseline.messages["test_a.py::test_missing"]
     verification = verify(runner, baseline)
     assert set(verification.set_aside) == {"test_a.py::test_needs_first", "test_a.py::test_hash"}
     assert "test_a.py::test_0" in baseline.stable

@@ -46,6 +46,8 @@ _WITH_EFFECT = {
     "max-length": _ON_ROWS,
     "epochs": _ON_ROWS,
     "accumulation": _ON_ROWS,
+    "rollout-usd": (),
+    "rollout-tokens": (),
     "beta": (Method.DPO, Method.KTO, Method.GRPO, Method.REINFORCE),
 }
 """The methods in which an option has an effect, for options that not all methods use."""
@@ -220,10 +222,8 @@ def plan_of(settings: TrainLanguageSettings, method: Method, environment: dict[s
         raise SettingsError(f"--bits {settings.base.bits} is not 0, 4 or 8", option="bits")
     without = [name for name, methods in _WITH_EFFECT.items() if name in settings.typed and method not in methods]
     if without:
-        raise SettingsError(
-            f"--{without[0]} has no effect in {method}, only in {', '.join(_WITH_EFFECT[without[0]])}",
-            option=without[0],
-        )
+        used = f"; it is for {', '.join(_WITH_EFFECT[without[0]])}" if _WITH_EFFECT[without[0]] else ""
+        raise SettingsError(f"--{without[0]} has no effect in {method}{used}", option=without[0])
     if settings.seed < 0:
         raise SettingsError(f"--seed {settings.seed} must be at least 0", option="seed")
     return Plan(

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.exporters.protocol import Row
 from harness.exporters.tokens import IGNORED
+from harness.records.trajectory import SCHEMA
 from harness.training.language.plan import Method
 from pytest_ssr.errors import SettingsError
 
@@ -70,11 +71,25 @@ def file_rows(path: Path, method: Method, *, token_ids: bool) -> Iterator[Row]:
         raise SettingsError(f"{path} has no rows; make the file with ssr export --format {method}", option="source")
 
 
+def is_record(line: bytes) -> bool:
+    """Return whether a line is the canonical record of a rollout."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and row.get("schema") == SCHEMA
+
+
 def _row(line: bytes, location: str, wanted: list[frozenset[str]], method: Method) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         raise SettingsError(f"{location} is not JSON; the file may have been cut off") from None
+    if isinstance(row, dict) and row.get("schema") == SCHEMA:
+        raise SettingsError(
+            f"{location} is a record of a rollout among rows of {method}; give each kind in a file of its own",
+            option="source",
+        )
     columns = next((names for names in wanted if isinstance(row, dict) and names <= row.keys()), None)
     if columns is None:
         names = " or ".join(", ".join(sorted(columns)) for columns in wanted)

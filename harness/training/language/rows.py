@@ -18,10 +18,9 @@ from harness.exporters.sft import about
 from harness.exporters.skipped import SkippedError
 from harness.exporters.sources import Source, find_sources, index_sources
 from harness.exporters.tokens import segments, steps
-from harness.records.trajectory import SCHEMA
 from harness.training.language.left_out import LeftOut
 from harness.training.language.plan import Method
-from harness.training.language.row_files import TEXTS, file_rows
+from harness.training.language.row_files import TEXTS, file_rows, is_record
 from pytest_ssr.errors import SettingsError, StoreWriteError
 
 
@@ -60,7 +59,8 @@ def _exported_files(path: Path) -> list[Path]:
 def _has_records(file: Path) -> bool:
     """Return whether a file has canonical records of rollouts, which are filtered as those of a store are."""
     with file.open("rb") as opened:
-        return SCHEMA.encode() in opened.readline()[:200]
+        first = next((line for line in opened if line.strip()), b"")
+    return is_record(first)
 
 
 def _is_store(path: Path) -> bool:

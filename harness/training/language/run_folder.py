@@ -22,7 +22,8 @@ from pytest_ssr.errors import SettingsError
 
 _COMPLETE = "complete"
 _PREFIX = "checkpoint-"
-_FIRST = frozenset({"settings.json", "data.jsonl", "checkpoints", "rollouts.jsonl", "trajectories"})
+_SETTINGS = "settings.json"
+_FIRST = frozenset({_SETTINGS, "data.jsonl", "checkpoints", "rollouts.jsonl", "trajectories"})
 """What a folder contains before the first update."""
 
 
@@ -85,10 +86,12 @@ class RunFolder:
     def require_same(self, identity: Mapping[str, Any]) -> None:
         """Raise SettingsError if the folder has a training with other settings, or other files."""
         if not self.has_begun:
-            if self.path.is_dir() and any(p.name not in _FIRST for p in self.path.iterdir()):
+            names = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
+            # The settings are written first, so without them nothing here is of a training.
+            if names - _FIRST or (names and _SETTINGS not in names):
                 raise SettingsError(f"--out {self.path} has other files; choose an empty folder", option="out")
             return
-        file = self.path / "settings.json"
+        file = self.path / _SETTINGS
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -115,7 +118,7 @@ class RunFolder:
         self, identity: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], left_out: list[dict[str, Any]]
     ) -> None:
         """Keep the settings and the rows: a run that continues has the same data though the store has grown."""
-        write_text(self.path / "settings.json", json.dumps(identity, indent=1, sort_keys=True))
+        write_text(self.path / _SETTINGS, json.dumps(identity, indent=1, sort_keys=True))
         lines = [json.dumps({"left_out": left_out}), *map(json.dumps, rows)]
         write_text(self.path / "data.jsonl", "".join(f"{line}\n" for line in lines))
 

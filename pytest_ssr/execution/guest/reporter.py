@@ -147,8 +147,14 @@ def begin_child(channel, order_seed):
 
 def failure_line(report):
     """Return the first line of what a test failed with, at most 200 characters."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    return str(getattr(crash, "message", None) or "").strip().partition("\n")[0][:200]
+    message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+    return (str(message).strip().partition("\n")[0] if message else reason_of(report))[:200]
+
+
+def reason_of(report):
+    """Return the lines of a report that pytest marks as errors, or its last line."""
+    lines = str(report.longrepr or "").strip().splitlines()
+    return " ".join([x[1:].strip() for x in lines if x.startswith("E ")] or lines[-1:])
 
 
 def announce(items):
@@ -215,9 +221,7 @@ class Reporter:
     def pytest_collectreport(self, report):
         """Send what could not be collected."""
         if report.failed:
-            lines = str(report.longrepr or "").strip().splitlines()
-            errors = [x[1:].strip() for x in lines if x.startswith("E ")] or lines[-1:]
-            ssr_channel.send("collect-error", id=report.nodeid, reason=" ".join(errors)[:500])
+            ssr_channel.send("collect-error", id=report.nodeid, reason=reason_of(report)[:500])
 
     def pytest_runtest_logstart(self, nodeid):
         """Send the id of the test that starts, so that a crash can be attributed."""

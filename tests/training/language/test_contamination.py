@@ -81,3 +81,9 @@ def test_a_run_that_ended_in_its_first_update_continues_in_its_folder(tmp_path: 
     (folder.path / "notes.txt").write_text("")
     with pytest.raises(SettingsError):
         folder.require_same({"method": "grpo"})
+
+
+def test_a_folder_of_rollouts_is_not_a_run(tmp_path: Path) -> None:
+    (tmp_path / "rollouts.jsonl").write_text("{}")
+    with pytest.raises(SettingsError):
+        RunFolder(tmp_path).require_same({"method": "sft"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from harness.exporters.skipped import SkipCode
 from harness.training.language.left_out import LeftOut
 from harness.training.language.plan import Method
 from harness.training.language.rows import read_rows
+from pytest_ssr.errors import SettingsError
 
 
 @pytest.mark.parametrize("method", [Method.SFT, Method.BC])
@@ -33,4 +35,12 @@ def test_canonical_records_give_the_rows_of_their_store(method: Method, tmp_path
     expected = rows(folder)
     assert set(expected[0]) == {("t10".ljust(24, "0"), "acme/shop")}
     assert expected[1] == [SkipCode.NOT_POSITIVE]
-    assert rows(export) == rows(export / "data" / "train.jsonl") == expected
+    file = export / "data" / "train.jsonl"
+    assert rows(export) == rows(file) == expected
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("\n" + "".join(json.dumps(record, sort_keys=True) + "\n" for record in records))
+    assert rows(export) == expected
+    row = {"messages": [], "prompt": [], "completion": []}
+    file.write_text(f"{json.dumps(row)}\n{json.dumps(records[1])}\n")
+    with pytest.raises(SettingsError):
+        rows(export)
