@@ -21,6 +21,8 @@ from harness.database.fitting import cleaned
 from harness.database.schema import entries
 from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
+from pytest_ssr.injectors.git_history import run_git
+from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.storage.shared import DURABLE
 from pytest_ssr.storage.shared_trees import TREES
 
@@ -39,6 +41,12 @@ def connect(root: Path, description: Mapping[str, object], *, create: bool = Fal
     database, blobs = description.get("database"), description.get("blobs", "")
     if not isinstance(database, str) or not isinstance(blobs, str):
         raise StoreError(f"{root}/ssr-store.json is damaged: database and blobs should be strings")
+    if run_git(root, "ls-files", "--error-unmatch", STORE_MARK)[0]:
+        # Whoever wrote the project has chosen the server, which would receive the results and perhaps a password.
+        raise StoreError(
+            f"{root / STORE_MARK} names a database and is in the project's own repository; remove it from there "
+            "(git rm --cached) if the database is yours, or choose another store with --store"
+        )
     return open_records(root, os.environ.get(VARIABLE) or database, blobs, create=create)
 
 

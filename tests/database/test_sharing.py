@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,17 @@ def test_only_the_owner_can_read_the_addresses(tmp_path: Path, monkeypatch: pyte
     share_store(tmp_path)
     assert modes[-1] == 0o600
     assert (tmp_path / "ssr-store.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_description_in_the_repository_of_a_project_is_refused(tmp_path: Path) -> None:
+    share_store(tmp_path / ".ssr")
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert Store(tmp_path / ".ssr") is not None
+    subprocess.run([*git, "add", "--force", ".ssr/ssr-store.json"], check=True)
+    with pytest.raises(StoreError):
+        Store(tmp_path / ".ssr")
+    assert main(["list", str(tmp_path / ".ssr")]) != 0
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
