@@ -114,9 +114,11 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
 def failures_line(messages: Iterable[str]) -> str:
     """Return a line about what tests of the original fail with, the three commonest first lines."""
     counts = Counter(messages)
-    shown = [f"{message} ({count})" for message, count in counts.most_common(3)]
-    more = f"; {counts.total() - sum(n for _, n in counts.most_common(3))} with others" if len(counts) > 3 else ""
-    return f"tests that are set aside fail with: {'; '.join(shown)}{more}"
+    commonest = counts.most_common(3)
+    shown = [f"{message} ({count})" for message, count in commonest]
+    if others := counts.total() - sum(count for _, count in commonest):
+        shown.append(f"{others} with others")
+    return f"tests that are set aside fail with: {'; '.join(shown)}"
 
 
 def set_aside_line(set_aside: Mapping[str, SetAside]) -> str:

@@ -65,7 +65,7 @@ class Baseline:
     disturbed: frozenset[str] = frozenset()
     """Ids that pass only without the recording."""
     messages: Mapping[str, str] = field(default_factory=dict)
-    """Id to the first line of what it failed with, as far as that is known."""
+    """Id to the first line of its failure, if a reporter gave one."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ class CaseResult:
     setup_s: float = 0.0
     """Seconds of the setup phase."""
     message: str = field(default="", compare=False)
-    """The first line of what it failed with, if a process that runs whole suites reported it."""
+    """The first line of its failure; empty if it passed, or if it ran in a fork."""
 
 
 @dataclass(frozen=True)
