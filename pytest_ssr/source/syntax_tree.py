@@ -5,8 +5,10 @@ Edits replace bytes, so formatting and comments survive by construction (tree-si
 
 from __future__ import annotations
 
+import bisect
 import functools
 import io
+import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,6 +82,10 @@ class ParsedSource:
         """Return a node's bytes."""
         return self.data[node.start_byte : node.end_byte]
 
+    def line(self, at: int) -> int:
+        """Return the 1-based line of a byte."""
+        return bisect.bisect_left(_newlines(self.data), at) + 1
+
     def line_start(self, at: int) -> int:
         """Return the offset of the first byte of the line that contains `at`."""
         return self.data.rfind(b"\n", 0, at) + 1
@@ -88,6 +94,11 @@ class ParsedSource:
         """Return the offset after the newline of the line that contains `at`."""
         newline = self.data.find(b"\n", at)
         return len(self.data) if newline < 0 else newline + 1
+
+
+@functools.lru_cache(maxsize=16)
+def _newlines(data: bytes) -> list[int]:
+    return [match.start() for match in re.finditer(b"\n", data)]
 
 
 @functools.cache
@@ -209,9 +220,13 @@ def walk(node: Node) -> Iterator[Node]:
     pending = [node]
     while pending:
         current = pending.pop()
-        if current.type not in _NOT_CODE and not is_docstring(current) and not is_guard(current):
-            yield current
-            pending += reversed(current.children)
+        kind = current.type
+        if kind in _NOT_CODE:
+            continue
+        if (kind == "expression_statement" and is_docstring(current)) or (kind == "if_statement" and is_guard(current)):
+            continue
+        yield current
+        pending += reversed(current.children)
 
 
 def is_docstring(node: Node) -> bool:

@@ -18,6 +18,7 @@ from harness.solvers.search.donors import (
     module_names,
     names_in,
     nearby_functions,
+    nodes_of,
     ordered_parameters,
     parameters,
     replace_node,
@@ -64,7 +65,7 @@ def delegates(source: ParsedSource, scope: Scope) -> RepairEdits:
     arguments = b", ".join(forwarded_arguments(source, scope))
     objects = dict.fromkeys([b"super()"] if b"." in scope.qualname.encode() else [])
     usable = module_names(source) | parameters(source, scope) | {b"self", b"cls"}
-    for node in walk(source.root):
+    for node in nodes_of(source):
         if node.type == "attribute" and node.parent is not None and node.parent.type == "call":
             receiver = node.child_by_field_name("object")
             if (
@@ -107,7 +108,7 @@ def borrowed_values(source: ParsedSource, scope: Scope, others: Sequence[Scope])
 def _built_in_calls(source: ParsedSource) -> list[bytes]:
     """Return the built-in functions that a file calls most often."""
     counted: Counter[bytes] = Counter()
-    for node in walk(source.root):
+    for node in nodes_of(source):
         called = node.child_by_field_name("function") if node.type == "call" else None
         if called is not None and source.text(called) in BUILT_IN:
             counted[source.text(called)] += 1
@@ -134,7 +135,7 @@ def further_calls(source: ParsedSource, scope: Scope) -> RepairEdits:
     methods: dict[bytes, int] = {}
     attributes: dict[bytes, None] = {}
     usable = names_in(source, scope.node) | module_names(source)
-    for node in walk(source.root):
+    for node in nodes_of(source):
         if node.type == "call" and source.text(node).endswith(b"()"):
             called = node.child_by_field_name("function")
             name = called.child_by_field_name("attribute") if called is not None else None
@@ -158,9 +159,11 @@ def wrapped_values(source: ParsedSource, scope: Scope) -> RepairEdits:
     """Yield values as the argument of the functions that the file most often calls with one argument."""
     usable = names_in(source, scope.node) | module_names(source)
     counted: Counter[bytes] = Counter()
-    for node in walk(source.root):
+    for node in nodes_of(source):
+        if node.type != "call":
+            continue
         called, arguments = (node.child_by_field_name(field) for field in ("function", "arguments"))
-        if node.type != "call" or called is None or arguments is None or arguments.named_child_count != 1:
+        if called is None or arguments is None or arguments.named_child_count != 1:
             continue
         if arguments.named_children[0].type not in ("keyword_argument", "list_splat", "dictionary_splat"):
             if called.type in ("identifier", "attribute") and names_in(source, called) <= usable:

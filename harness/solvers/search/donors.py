@@ -41,6 +41,13 @@ class Donor:
     """The first byte of the scope that it comes from."""
 
 
+@functools.lru_cache(maxsize=16)
+def nodes_of(source: ParsedSource) -> tuple[Node, ...]:
+    """Return what `walk` yields for a whole file; kept, because the repairs of every function need it."""
+    return tuple(walk(source.root))
+
+
+@functools.lru_cache(maxsize=1 << 13)
 def names_in(source: ParsedSource, node: Node) -> frozenset[bytes]:
     """Return the names that a piece of code uses, without attributes and keywords of calls."""
     names = set()

@@ -30,6 +30,7 @@ from harness.solvers.search.donors import (
     module_names,
     names_in,
     nearby_functions,
+    nodes_of,
     parameters,
     replace_node,
     unused_names,
@@ -105,8 +106,7 @@ def _distinct_repairs(source: ParsedSource, scope: Scope, others: Sequence[Scope
         if key in seen or all(source.data[e.start : e.end] == e.text for e in edits):
             continue
         seen.add(key)
-        first = source.data.count(b"\n", 0, min(e.start for e in edits)) + 1
-        last = source.data.count(b"\n", 0, max(e.end for e in edits)) + 1
+        first, last = source.line(min(e.start for e in edits)), source.line(max(e.end for e in edits))
         yield Repair(source.path, pattern, weight, edits, first, max(first, min(last, span[1])), span)
 
 
@@ -251,7 +251,7 @@ def _arguments(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> R
     It is a keyword of other calls of the same name, a parameter, an unused name, or an attribute of the object.
     """
     seen: dict[bytes, dict[bytes, None]] = {}
-    for node in walk(source.root):
+    for node in nodes_of(source):
         if node.type == "call" and (name := _called(source, node)):
             for argument in _argument_nodes(node):
                 if argument.type == "keyword_argument":

@@ -12,7 +12,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -114,14 +114,20 @@ class TokenModel:
                 probability += weight * counts.get(numerator, 0) / denominator
         return math.log(probability)
 
-    def log_probabilities(self, before: Sequence[bytes], texts: Iterable[bytes]) -> list[float]:
-        """Return the logarithms for a sequence of tokens. before: the two tokens in front of it, if there are two."""
-        first, second = ([b"", b"", *before])[-2:]
-        result = []
-        for text in texts:
-            result.append(self.log_probability(first, second, text))
-            first, second = second, text
-        return result
+
+def log_probabilities(
+    log_probability: Callable[[bytes, bytes, bytes], float], before: Sequence[bytes], texts: Iterable[bytes]
+) -> list[float]:
+    """Return the logarithms for a sequence of tokens. before: the two tokens in front of it, if there are two.
+
+    log_probability: a model's method, maybe one that keeps its results.
+    """
+    first, second = ([b"", b"", *before])[-2:]
+    result = []
+    for text in texts:
+        result.append(log_probability(first, second, text))
+        first, second = second, text
+    return result
 
 
 @functools.lru_cache(maxsize=1 << 18)

@@ -12,6 +12,7 @@ from harness.solvers.search.donors import (
     RepairEdits,
     locals_of,
     nearby_functions,
+    nodes_of,
     replace_node,
     statement_donors,
     usable_donors,
@@ -83,7 +84,7 @@ def literals(source: ParsedSource, scope: Scope) -> RepairEdits:
     targets = [n for n in walk(scope.node) if _literal(source, n)]
     own = [name.encode() for name in reversed(scope.qualname.split("."))]
     pool: dict[str, dict[bytes, int]] = {}
-    for node in walk(source.root) if targets else ():
+    for node in nodes_of(source) if targets else ():
         if kind := _literal(source, node):
             distances = pool.setdefault(kind, {})
             distance = abs(node.start_byte - scope.start)
