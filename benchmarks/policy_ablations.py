@@ -36,9 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.solvers.search.features import NAMES
 from harness.solvers.search.policy import Policy
 from harness.training.search.examples import Example, Shares
+from harness.training.search.policy_fitting import ProvenExamples, StaticData, TrainingSettings, fit_policy
 from harness.training.search.rates import Rate, compare
 from harness.training.search.sources import SourceFolder, open_sources, unique_names
-from harness.training.search.training import StaticData, TrainingSettings, collect, fit_policy
+from harness.training.search.training import collect
 
 LIKELIHOODS = tuple(n for n in NAMES if n.startswith(("general_", "file_")) or n == "line_rank")
 SIZES = (50, 100, 200, 400, 800, 1600, 3200)
@@ -110,7 +111,7 @@ def static_arms(
 
     def arm(name: str, examples: Mapping[Path, list[Example]], hidden: Sequence[int] = ()) -> Arm:
         report(f"fitting: {name}")
-        policy = fit_policy(StaticData(examples, own.tokens, own.settings), [], seed=seed)
+        policy = fit_policy(replace(own, examples=examples), ProvenExamples(), seed=seed)
         if not hidden:
             # The solver computes all features, so a policy that needs some hidden is of no use to it.
             policy.save(folder / "policies" / folder_name(name))
@@ -215,7 +216,7 @@ def main() -> None:
 
     settings = TrainingSettings(bugs=arguments.bugs, seed=arguments.seed, jobs=arguments.jobs)
     data = collect([*sources, *held_out], arguments.folder, settings, watch=report, finished=lambda *_: None)
-    own = StaticData({s.folder: data.examples[s.folder] for s in sources}, data.tokens, settings)
+    own = replace(data, examples={s.folder: data.examples[s.folder] for s in sources})
     held = [e for s in held_out for e in data.examples[s.folder]]
     title = unique_names(held_out).values()
     lines = [

@@ -11,6 +11,15 @@ from harness.settings.commands import CommandSettings
 from harness.settings.sections import ExecutionSettings, jobs_option, ray_option, section
 from pytest_ssr.options import AT_LEAST_1, FRACTION, INNER_FRACTION, option, required, shared, switch
 
+_LESSON = option(
+    "both",
+    "NAME",
+    "what is learned from a proven bug: its reverse (supervised), the grades of attempts (policy gradient), or both",
+    choices=lambda: ("reverse", "grades", "both"),
+)
+_GENERATOR = switch("also train a network that writes repairs which no pattern gives; needs torch")
+_HOLES = option(60_000, "N", "holes in code that the network is trained on", bound=AT_LEAST_1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSearchSettings(CommandSettings):
@@ -22,13 +31,17 @@ class TrainSearchSettings(CommandSettings):
     )
     out: Path = option(Path("policy"), "FOLDER", "folder for the policy; a run that was ended continues there")
     held_out: tuple[Path, ...] = option((), "SOURCE", "measure the policy on this project; can be repeated")
+    episodes: tuple[Path, ...] = option(
+        (), "STORE", "also learn from the proven bugs and the attempts in this store; can be repeated"
+    )
+    lesson: str = _LESSON
     bugs: int = option(200, "N", "bugs per project", bound=AT_LEAST_1)
     injector: str = option("mutation,removal", "NAMES", "comma-separated injectors that make the bugs")
     share: float = option(
         0.5, "N", "share of the learned ranker; the rest is for the patterns' weights", bound=FRACTION
     )
-    generator: bool = switch("also train a network that writes repairs which no pattern gives; needs torch")
-    holes: int = option(60_000, "N", "holes in code that the network is trained on", bound=AT_LEAST_1)
+    generator: bool = _GENERATOR
+    holes: int = _HOLES
     seed: int = shared("seed")
     jobs: int = jobs_option("projects at a time")
 
@@ -52,12 +65,9 @@ class TrainSelfPlaySettings(CommandSettings):
     held_out_attempts: int = option(3, "N", "attempts per held-out bug", bound=AT_LEAST_1)
     bugs: int = option(200, "N", "static bugs per project", bound=AT_LEAST_1)
     injector: str = option("mutation,removal", "NAMES", "comma-separated injectors")
-    lesson: str = option(
-        "both",
-        "NAME",
-        "what is learned from a bug: its reverse (supervised), the grades of attempts (policy gradient), or both",
-        choices=lambda: ("reverse", "grades", "both"),
-    )
+    lesson: str = _LESSON
+    generator: bool = _GENERATOR
+    holes: int = _HOLES
     fixed_mixture: bool = switch("draw bugs in balance, regardless of the results of earlier rounds")
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     share: float = option(

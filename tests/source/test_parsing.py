@@ -22,3 +22,9 @@ def test_shorter_integers_are_read() -> None:
     assert parse_module(source) is not None
     assert compile_source(source) is not None
     assert parse("m.py", source) is not None
+
+
+def test_each_byte_has_the_line_of_an_editor():
+    source = parse("a.py", b"x = 1\n\ny = 2")
+    assert source is not None
+    assert [source.line(at) for at in (0, 5, 6, 7, 12)] == [1, 1, 2, 3, 3]

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
+from harness.exporters.skipped import SkipCode, SkippedError
 from harness.solvers.search.policy import load_policy
-from harness.training.search.loop import LoopReport, proven_bugs, write_report
+from harness.training.search.loop import LoopReport, write_report
+from harness.training.search.stored_bugs import proven_bugs, stored_bugs
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -91,6 +93,16 @@ def test_the_loop_plays_and_measures_and_continues(tmp_path, capsys):
     assert load_policy(out).key == load_policy(out / "policies" / "round-002").key
     assert json.loads((out / "report.json").read_text())["bugs"] == 2
     assert (out / "report.png").stat().st_size > 1000
+    # The bugs and attempts of the store are learned from later, too, without those of a held-out project.
+    bugs = list(stored_bugs([out / "store"], pytest.fail))
+    assert {bug.project for bug in bugs} == {"one", "two", "other"}
+    assert any(bug.bug.repairs for bug in bugs)
+    later = ["train", "search", one, two, "--episodes", str(out / "store"), "--bugs", "30", "--injector", "mutation"]
+    assert main([*later, "--held-out", other, "--out", str(tmp_path / "later"), "--json"]) == 0
+    learned = json.loads(capsys.readouterr().out)["proven"][0]
+    # One of the two projects decides when to stop.
+    assert learned in {sum(bug.project == name for bug in bugs) for name in ("one", "two")}
+    assert load_policy(tmp_path / "later").trained_on["proven"] == learned > 0
 
 
 @pytest.mark.bubblewrap
@@ -107,6 +119,35 @@ def test_only_bugs_in_one_function_are_learned_from(tmp_path):
     one = text.replace("value < low", "value <= low")
     assert bugs(one) == ["clamp"]
     assert bugs(one.replace("least=1", "least=2")) == []
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.parametrize("damage", ["tree", "artifact", ""])
+def test_a_stored_bug_that_cannot_be_read_is_left_out(tmp_path, capsys, damage):
+    one = project(tmp_path, "one")
+    store = tmp_path / "store"
+    make = ["inject", str(one), "--count", "1", "--store", str(store), "--min-passing-tests", "1", "--json"]
+    assert main(make) == 0
+    (artifact,) = (store / "artifacts").iterdir()
+    if damage == "tree":
+        (tree,) = (store / "trees").glob("*/tree/one.py")
+        tree.chmod(0o644)
+        tree.write_text("def clamp(): pass\n")
+    elif damage == "artifact":
+        (artifact / "bug_inject.diff").write_text("not a patch\n")
+    skipped: list[SkippedError] = []
+    bugs = list(stored_bugs([store], lambda _, error: skipped.append(error)))
+    codes = {"tree": [SkipCode.NO_TREE], "artifact": [SkipCode.DAMAGED], "": []}
+    assert [error.code for error in skipped] == codes[damage]
+    assert [bug.project for bug in bugs] == ([] if damage else ["one"])
+
+
+def test_a_store_without_bugs_is_refused(tmp_path, capsys):
+    one, two = (str(project(tmp_path, name)) for name in ("one", "two"))
+    Store(tmp_path / "store").put_record("rollouts/none", "none", {})
+    arguments = ["train", "search", one, two, "--episodes", str(tmp_path / "store"), "--out", str(tmp_path / "policy")]
+    assert main(arguments) == 2
+    assert not (tmp_path / "policy").exists()
 
 
 def test_a_held_out_project_is_not_learned_from(tmp_path, capsys):

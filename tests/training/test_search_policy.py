@@ -17,23 +17,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import harness
 import pytest_ssr
 from harness.cli.main import main
 from harness.models.factory import is_model
 from harness.rollouts.player_factory import PlayerFactory
-from harness.solvers.search.features import NAMES, ScopeFeatures
+from harness.solvers.search.features import NAMES, Lines, ScopeFeatures
 from harness.solvers.search.patterns import repairs_of
 from harness.solvers.search.policy import GENERATOR, Policy, has_generator, load_policy
 from harness.solvers.search.token_model import Kind, TokenModel, tokens_of
 from harness.storage.atomic_write import write_bytes
 from harness.training.search.examples import Bug, Example, examples_of, load_examples, save_examples, static_bugs
+from harness.training.search.policy_fitting import StaticData, TrainingSettings, validation_folders
 from harness.training.search.ranker import Lists, fit
 from harness.training.search.rates import compare, pattern_logits
 from harness.training.search.reversal import Reversal, changed_lines, code_lines
 from harness.training.search.sources import SourceFolder, open_sources, unique_names, without_shared_code
-from harness.training.search.training import StaticData, TrainingSettings, collect, validation_folders
+from harness.training.search.training import collect
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.source.syntax_tree import Edit, parse, scopes
@@ -119,6 +122,13 @@ def test_features_describe_the_change_and_not_its_pattern():
     assert rows[negation][NAMES.index("negates")] == 1
     same = [row for row, r in zip(rows, repairs, strict=True) if r.edits == repairs[negation].edits]
     assert all(row == same[0] for row in same)
+
+
+@given(lines=st.lists(st.frozensets(st.sampled_from([b"a", b"b", b"c", b"d"])), max_size=5), texts=st.data())
+def test_the_most_similar_line_is_found(lines, texts):
+    tokens, apart = (texts.draw(st.frozensets(st.sampled_from([b"a", b"b", b"c", b"x", b"y"]))) for _ in range(2))
+    indices = [len(tokens & line) / len(tokens | line) for line in lines if line != apart and tokens | line]
+    assert Lines(lines).likeness(tokens, apart) == max(indices, default=0.0)
 
 
 def example(right: int, size: int = 4, project: str = "p", *, value: float = 1.0) -> Example:

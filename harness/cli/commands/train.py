@@ -17,24 +17,29 @@ from harness.selfplay.project import Project
 from harness.selfplay.rounds import Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
-from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.errors import MissingExtraError, SettingsError, SsrError
 from pytest_ssr.storage.store import Store, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.training.search.loop import RoundReport
+    from harness.training.search.policy_fitting import StaticData
     from harness.training.search.rates import Rate
+    from harness.training.search.sources import SourceFolder
+    from harness.training.search.stored_bugs import StoredBug
 
 
 _MOST_SEED = 2**31 - 1
 """LightGBM's seeds are 32-bit integers, and NumPy's are not negative."""
 
 
-def _require(out: Path, injectors: str, seed: int) -> None:
+def _require(out: Path, injectors: str, seed: int, *, generator: bool) -> None:
     """Raise MissingExtraError or SettingsError before any work if a training cannot end well."""
     if importlib.util.find_spec("lightgbm") is None:
         raise MissingExtraError("LightGBM", "search")
+    if generator and importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("torch", "generator")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"--out {out} is not a folder", option="out")
     if not 0 <= seed <= _MOST_SEED:
@@ -44,15 +49,15 @@ def _require(out: Path, injectors: str, seed: int) -> None:
 
 def train_search(settings: TrainSearchSettings) -> int:
     """Train the policy; return 0."""
-    _require(settings.out, settings.injector, settings.seed)
-    if settings.generator and importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("torch", "generator")
+    _require(settings.out, settings.injector, settings.seed, generator=settings.generator)
+    from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import open_sources, without_shared_code
-    from harness.training.search.training import TrainingSettings, train
+    from harness.training.search.training import train
 
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
     sources = without_shared_code(open_sources(settings.source), held_out, terminal.note)
+    stored = _stored_bugs(settings.episodes, held_out, terminal)
     holes = settings.holes if settings.generator else 0
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share, holes)
     with writing(settings.out):
@@ -65,6 +70,8 @@ def train_search(settings: TrainSearchSettings) -> int:
             finished=lambda name, bugs, covered: terminal.echo(
                 f"{name}: {bugs} bugs, {covered} with a right candidate"
             ),
+            stored=stored,
+            lesson=Lesson(settings.lesson),
         )
     if settings.json:
         print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
@@ -73,6 +80,8 @@ def train_search(settings: TrainSearchSettings) -> int:
     terminal.echo(
         f"{len(report.projects)} projects: {bugs} bugs, {covered} with a right candidate; {report.trees} trees"
     )
+    if settings.episodes:
+        terminal.echo(f"proven bugs of stores: {report.proven[0]}, {report.proven[1]} with a right candidate")
     if report.comparison is not None:
         comparison = report.comparison
         terminal.echo(
@@ -90,16 +99,35 @@ def train_search(settings: TrainSearchSettings) -> int:
     return ExitCode.DONE
 
 
+def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal) -> list[StoredBug]:
+    """Return the proven bugs of stores; those of held-out projects are left out."""
+    from harness.training.search.sources import without_shared_code
+    from harness.training.search.stored_bugs import stored_bugs
+
+    def note(name: str, error: SsrError) -> None:
+        terminal.note(f"{name} is left out: {error}")
+
+    terminal.status("reading the proven bugs of stores")
+    bugs = list(stored_bugs(stores, note)) if stores else []
+    if stores and not bugs:
+        raise SettingsError("no store of --episodes has a proven bug in one function", option="episodes")
+    code = list({bug.code.folder: bug.code for bug in bugs}.values())
+    kept = {source.folder for source in without_shared_code(code, held_out, terminal.note)}
+    return [bug for bug in bugs if bug.code.folder in kept]
+
+
 def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     """Play, fit and measure; return 0."""
-    _require(settings.out, settings.injector, settings.seed)
+    _require(settings.out, settings.injector, settings.seed, generator=settings.generator)
     from harness.training.plots import selfplay_plot
-    from harness.training.search.loop import LearningSearch, Lesson, Loop, LoopSettings, write_report
+    from harness.training.search.loop import LearningSearch, Loop, LoopSettings, write_report
+    from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import SourceFolder, open_sources, without_shared_code
-    from harness.training.search.training import TrainingSettings, collect, require_projects
+    from harness.training.search.training import collect, require_projects, train_generator
 
     terminal = Terminal(quiet=settings.json)
-    training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
+    holes = settings.holes if settings.generator else 0
+    training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share, holes)
     held_out = [SourceFolder(p) for p in settings.held_out]
     for played in open_sources(settings.source):
         if any(played.shares_code(other) for other in held_out):
@@ -109,13 +137,19 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
             )
     sources = without_shared_code(open_sources([*settings.source, *settings.pretrain]), held_out, terminal.note)
     require_projects(sources)
+
+    def static() -> StaticData:
+        generator = train_generator(sources, settings.out, training, terminal.status) if holes else None
+        watch, out = terminal.status, settings.out
+        return collect(sources, out, training, watch=watch, finished=lambda *_: None, generator=generator)
+
     schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
     store = Store(settings.store or settings.out / "store")
     loop = Loop(
         projects=[Project(p) for p in settings.source],
         held_out=[Project(p) for p in settings.held_out],
         store=store,
-        collect=lambda: collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None),
+        collect=static,
         play=PlaySettings(
             rounds=settings.rounds,
             count=settings.count,
@@ -127,6 +161,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
             higher_order=0,
             sandbox=settings.execution.sandbox,
             python=settings.execution.python,
+            model_written=settings.generator,
             rule=settings.execution.rules(),
         ),
         settings=LoopSettings(

@@ -51,7 +51,7 @@ class _Line:
     file: float
 
 
-class _Lines:
+class Lines:
     """The sets of tokens of a function's lines, to find those that are most like another set.
 
     A set is a number with a bit for each token: `&` of numbers takes a fraction of the time of `&` of sets.
@@ -99,7 +99,7 @@ class ScopeFeatures:
         self._lonely = {n for n, count in counts.items() if count == 1 and n not in known}
         self._lines = self._lines_of()
         self._line_starts = [start for start, _ in self._lines]
-        self._nearest = _Lines(line.texts for _, line in self._lines[:_MOST_LINES])
+        self._nearest = Lines(line.texts for _, line in self._lines[:_MOST_LINES])
         self._likeness = {line: self._nearest.likeness(line.texts, line.texts) for _, line in self._lines}
         self._by_surprise = sorted(line.general + line.file for _, line in self._lines)
         logs = [(line.general, line.file) for _, line in self._lines] or [(0.0, 0.0)]

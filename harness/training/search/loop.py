@@ -11,7 +11,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 
 from harness.executors.local import LocalExecutor
@@ -25,37 +24,23 @@ from harness.selfplay.project import Project, unique_names
 from harness.selfplay.rounds import SelfPlay, Watch
 from harness.solvers.search.solver import SearchSolver
 from harness.storage.atomic_write import write_text
-from harness.training.search.examples import Bug, Example, examples_of
+from harness.training.search.examples import Bug
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
+from harness.training.search.policy_fitting import Lesson, ProvenExamples, StaticData, fit_policy, validation_folders
 from harness.training.search.rates import Rate, rate_of
-from harness.training.search.training import StaticData, fit_policy, validation_folders
+from harness.training.search.stored_bugs import proven_bugs
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.candidate_result import CandidateStatus, Goal
-from pytest_ssr.source.syntax_tree import parse, scopes
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
 
 BUDGETS = (5, 20, 100)
 _HELD_OUT_SEED = 7919
-_REPEATS = 5
-"""How often an example of a proven bug counts, beside those of static bugs, of which there are many more."""
 POLICIES = "policies"
-
-
-class Lesson(StrEnum):
-    """What the ranker learns from a proven bug."""
-
-    REVERSE = "reverse"
-    """The candidate that gives the original code is likelier: supervised."""
-    GRADES = "grades"
-    """The candidates that attempts submitted and the grader found resolved have a reward: policy gradient."""
-    BOTH = "both"
 
 
 @dataclass(slots=True)
@@ -147,7 +132,7 @@ class Loop:
         held_out = self._open_held_out(run)
         self._static = self.collect()
         self._validating = validation_folders(self._static, seed=seed, played=played)
-        policy = fit_policy(self._static, [], seed=seed, validating=self._validating)
+        policy = fit_policy(self._static, ProvenExamples(), seed=seed, validating=self._validating)
         self.solver.policy = policy
         bugs = [bug for name, runner in held_out for bug in self._held_out_bugs(name, runner)]
         with tempfile.TemporaryDirectory(prefix="ssr-held-out-") as scratch:
@@ -178,15 +163,9 @@ class Loop:
     ) -> None:
         """Fit the policy to all rounds so far, and measure it."""
         self.watch.status(f"round {number}: fitting the policy")
-        lesson = self.settings.lesson
         bugs_of_rounds = list(self._bugs(run))
-        reversed_, rewarded = (
-            list(self._examples(bugs_of_rounds, graded=graded)) * _REPEATS if lesson in (wanted, Lesson.BOTH) else []
-            for graded, wanted in ((False, Lesson.REVERSE), (True, Lesson.GRADES))
-        )
-        policy = fit_policy(
-            self._static, reversed_, rewarded=rewarded, seed=self.play.seed, validating=self._validating
-        )
+        proven = ProvenExamples.of(bugs_of_rounds, self._static, self.settings.lesson)
+        policy = fit_policy(self._static, proven, seed=self.play.seed, validating=self._validating)
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
         self.solver.forget()
@@ -216,12 +195,6 @@ class Loop:
             if data is not None:
                 yield Patch.parse(data)
 
-    def _examples(self, bugs: Sequence[tuple[str, Bug]], *, graded: bool) -> Iterator[Example]:
-        """Yield the examples of bugs. graded: resolved repairs are right, otherwise the original is."""
-        for project, bug in bugs:
-            wanted = bug if graded else replace(bug, repairs=None)
-            yield from examples_of(iter([wanted]), project, self._static.tokens, count=1, seed=self.play.seed)
-
     def _rates(self, bugs: Sequence[HeldOutBug], places: Sequence[Sequence[int]]) -> tuple[Rate, ...]:
         if not bugs:
             return ()
@@ -248,6 +221,7 @@ class Loop:
                 sandbox=project.sandbox or settings.sandbox,
                 python=project.python or settings.python,
                 test_runner=project.test_runner,
+                model_written=settings.model_written,
             )
             for project in self.held_out
         ]
@@ -278,28 +252,6 @@ class Loop:
                 artifact = self.store.artifact(result.artifact_id)
                 lines = bug_lines(runner.original, artifact)
                 yield HeldOutBug(name, result.artifact_id, result.operator, lines, artifact, runner)
-
-
-def proven_bugs(original: CodebaseState, artifact: BugArtifact, operator: str) -> Iterator[Bug]:
-    """Yield the bug of an artifact if all of it is in one function of one file."""
-    buggy = original.apply(artifact.bug)
-    entries = [(path, original.entry(path), buggy.entry(path)) for path in artifact.bug.paths]
-    if len(entries) != 1:
-        return
-    ((path, before, after),) = entries
-    if before is None or after is None:
-        return
-    sources = parse(path, before.data), parse(path, after.data)
-    if None in sources:
-        return
-    texts = [
-        {s.qualname: source.text(s.node) for s in scopes(source) if s.kind == "function"}
-        for source in sources
-        if source is not None
-    ]
-    changed = [name for name, text in texts[0].items() if texts[1].get(name, text) != text]
-    if len(changed) == 1:
-        yield Bug(operator, path, changed[0], before.data, after.data)
 
 
 def write_report(report: LoopReport, folder: Path) -> Path:

@@ -6,11 +6,11 @@ import concurrent.futures
 import itertools
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,37 +19,36 @@ import numpy as np
 
 from harness.solvers.search.generator.generator import load_generator
 from harness.solvers.search.policy import Policy, load_tokens, save_tokens
-from harness.solvers.search.token_model import TokenModel
-from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
-from harness.training.search.ranker import fit
+from harness.training.search.examples import (
+    Example,
+    Shares,
+    examples_of,
+    load_examples,
+    save_examples,
+    static_bugs,
+)
+from harness.training.search.policy_fitting import (
+    LEAST_PROJECTS,
+    Lesson,
+    ProvenExamples,
+    StaticData,
+    TrainingSettings,
+    count_covered,
+    fit_policy,
+    validation_folders,
+)
 from harness.training.search.rates import Comparison, compare
 from harness.training.search.sources import SourceFolder, standard_library_tokens, unique_names
+from harness.training.search.stored_bugs import StoredBug
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import ProjectError, SsrError
 from pytest_ssr.interrupts import uninterrupted
 from pytest_ssr.storage.store import code_hash, key_of
 
-_VALIDATION_SHARE = 0.2
-_LEAST_PROJECTS = 2
 _LISTING = (
     "analogies", "completions", "donors", "features", "insertions", "own_class", "patterns", "token_model", "values"
 )  # fmt: skip
 """The modules of the solver that examples depend on."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSettings:
-    """What the examples are made of."""
-
-    bugs: int = 200
-    """Most bugs of a project."""
-    injectors: str = "mutation,removal"
-    seed: int = 0
-    jobs: int = 1
-    share: float = 0.5
-    """Share of the ranker in the policy."""
-    holes: int = 0
-    """The number of holes that a generator is trained on; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,8 @@ class TrainingReport:
     """The rates on held-out projects; None without any."""
     operators: Mapping[str, tuple[int, int]]
     """The number of all bugs of each operator, and of those with a right candidate."""
+    proven: tuple[int, int] = (0, 0)
+    """The same for the proven bugs of stores that were learned from."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON data."""
@@ -85,38 +86,50 @@ def train(
     *,
     watch: Watch,
     finished: Callable[[str, int, int], None],
+    stored: Sequence[StoredBug] = (),
+    lesson: Lesson = Lesson.BOTH,
 ) -> TrainingReport:
     """Train a policy, write it to a folder, and return the report.
 
     Examples are kept in the folder, so a run that was ended continues. watch: see Watch. finished: called for each
-    project, with its name and the numbers of bugs and of those with a right candidate. Raises ProjectError if there are
-    too few projects or no bug has a right candidate.
+    project, with its name and the numbers of bugs and of those with a right candidate. stored: proven bugs to learn
+    from, too; those of the projects that decide when to stop are left out. Raises ProjectError if there are too few
+    projects or no bug has a right candidate.
     """
     require_projects(sources)
     generator = train_generator(sources, folder, settings, watch) if settings.holes else None
     data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished, generator=generator)
     names = unique_names([*sources, *held_out])
-    own = StaticData({s.folder: data.examples[s.folder] for s in sources}, data.tokens, settings)
+    own = replace(data, examples={s.folder: data.examples[s.folder] for s in sources})
+    stored_code = list({bug.code.folder: bug.code for bug in stored}.values())
+    played = [s.folder for s in sources if any(s.shares_code(code) for code in stored_code)]
+    validating = validation_folders(own, seed=settings.seed, played=played)
+    deciding = [s for s in sources if s.folder in validating]
+    left = {code.folder for code in stored_code if any(code.shares_code(s) for s in deciding)}
+    bugs = [(bug.project, bug.bug) for bug in stored if bug.code.folder not in left]
+    if bugs:
+        watch(f"listing repairs of {len(bugs)} proven bugs")
+    proven = ProvenExamples.of(bugs, own, lesson)
     losses: list[tuple[float, float]] = []
 
     def progress(trees: int, loss: float, validation_loss: float) -> None:
         losses.append((loss, validation_loss))
         watch(f"{trees} trees, loss {validation_loss:.3f}")
 
-    policy = fit_policy(own, [], seed=settings.seed, progress=progress)
-    if generator is not None:
-        policy.generator = load_generator(generator)
-        policy.key = key_of(policy.key, policy.generator.key)
+    policy = fit_policy(own, proven, seed=settings.seed, validating=validating, progress=progress)
     policy.save(folder)
     others = [e for s in held_out for e in data.examples[s.folder]]
-    everything = [e for group in data.examples.values() for e in group]
+    by_operator = defaultdict[str, list[Example]](list)
+    for example in itertools.chain(*data.examples.values()):
+        by_operator[example.operator].append(example)
     return TrainingReport(
-        {names[s.folder]: _count(data.examples[s.folder]) for s in sources},
-        {names[s.folder]: _count(data.examples[s.folder]) for s in held_out},
+        {names[s.folder]: count_covered(data.examples[s.folder]) for s in sources},
+        {names[s.folder]: count_covered(data.examples[s.folder]) for s in held_out},
         len(policy.ranker),
         losses,
         compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
-        {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
+        {operator: count_covered(examples) for operator, examples in sorted(by_operator.items())},
+        count_covered(proven.reversed or proven.rewarded),
     )
 
 
@@ -141,84 +154,13 @@ def train_generator(sources: Sequence[SourceFolder], folder: Path, settings: Tra
 
 def require_projects(sources: Sequence[SourceFolder]) -> None:
     """Raise ProjectError if there are too few projects to learn from."""
-    if len(sources) < _LEAST_PROJECTS:
+    if len(sources) < LEAST_PROJECTS:
         raise ProjectError("a policy is learned from at least two projects: one of them decides when to stop")
-
-
-@dataclass(frozen=True, slots=True)
-class StaticData:
-    """The examples of static bugs."""
-
-    examples: Mapping[Path, list[Example]]
-    """By the folder of the project."""
-    tokens: TokenModel
-    settings: TrainingSettings
-
-
-def validation_folders(static: StaticData, *, seed: int, played: Collection[Path] = ()) -> frozenset[Path]:
-    """Return the projects that decide when to stop: a fifth of those with a right candidate.
-
-    played: folders of projects that are taken last, because their proven bugs are learned from. Raises ProjectError if
-    fewer than two projects have a right candidate.
-    """
-    folders = [f for f, group in static.examples.items() if any(e.is_covered for e in group)]
-    if len(folders) < _LEAST_PROJECTS:
-        raise ProjectError(
-            f"{len(folders)} of the {len(static.examples)} projects have a bug with a right candidate, and two are "
-            "needed; add projects, or raise --bugs"
-        )
-    folders.sort(key=lambda folder: (folder.resolve().name, str(folder)))
-    random.Random(f"validation:{seed}").shuffle(folders)
-    last = {folder.resolve() for folder in played}
-    folders.sort(key=lambda folder: folder.resolve() in last)
-    return frozenset(folders[: max(1, round(_VALIDATION_SHARE * len(folders)))])
-
-
-def fit_policy(
-    static: StaticData,
-    proven: Sequence[Example],
-    *,
-    seed: int,
-    rewarded: Sequence[Example] = (),
-    validating: Collection[Path] | None = None,
-    progress: Callable[[int, float, float], None] | None = None,
-) -> Policy:
-    """Return a policy of static and of proven bugs.
-
-    rewarded: see `fit`. validating: see `validation_folders`; proven bugs of these projects must not be given.
-    progress: called with the number of trees and both losses. Raises ProjectError as `validation_folders` does.
-    """
-    if validating is None:
-        validating = validation_folders(static, seed=seed)
-    ranker = fit(
-        [*(e for folder, group in static.examples.items() if folder not in validating for e in group), *proven],
-        [e for folder, group in static.examples.items() if folder in validating for e in group],
-        seed=seed,
-        rewarded=rewarded,
-        progress=progress,
-    )
-    counts = {group[0].project: _count(group) for group in static.examples.values() if group}
-    settings = static.settings
-    learned = [e for e in (*itertools.chain(*static.examples.values()), *proven, *rewarded) if e.is_covered]
-    trained_on = {
-        "projects": counts,
-        "operators": sorted({e.operator for e in learned}),
-        "injectors": settings.injectors,
-        "seed": seed,
-        "proven": len(proven) + len(rewarded),
-    }
-    policy = Policy(ranker, static.tokens, settings.share, trained_on=trained_on)
-    policy.key = key_of(ranker.text, policy.share, policy.sharpness)
-    return policy
 
 
 def _mixture(policy: Policy, example: Example) -> Shares:
     learned = policy.ranker.predict(example.rows)
     return np.array(policy.mixed_logits(learned.tolist(), example.shares.tolist()))
-
-
-def _count(examples: Sequence[Example]) -> tuple[int, int]:
-    return len(examples), sum(e.is_covered for e in examples)
 
 
 def collect(
@@ -268,7 +210,8 @@ def collect(
     examples = {
         source: [replace(e, project=names[source]) for e in load_examples(path)] for source, path in paths.items()
     }
-    return StaticData(examples, load_tokens(tokens), settings)
+    loaded = load_generator(generator) if generator is not None else None
+    return StaticData(examples, load_tokens(tokens), settings, loaded)
 
 
 def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path, generator: Path | None) -> str:
@@ -332,4 +275,4 @@ def _write_examples(
         )
     )
     save_examples(path, examples)
-    return _count(examples)
+    return count_covered(examples)

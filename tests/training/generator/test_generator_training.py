@@ -16,8 +16,9 @@ from harness.solvers.search.generator.vocabulary import padded  # noqa: E402
 from harness.training.search.generator.fitting import fit_generator  # noqa: E402
 from harness.training.search.generator.holes_data import hole_examples, vocabulary_of  # noqa: E402
 from harness.training.search.generator.network import Network  # noqa: E402
+from harness.training.search.policy_fitting import TrainingSettings  # noqa: E402
 from harness.training.search.sources import open_sources  # noqa: E402
-from harness.training.search.training import TrainingSettings, train_generator  # noqa: E402
+from harness.training.search.training import train_generator  # noqa: E402
 
 
 def test_both_networks_give_the_same_probabilities(projects: list[Path]):
