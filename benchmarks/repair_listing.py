@@ -64,8 +64,8 @@ def main() -> None:
         "# The time to list and rank candidate repairs, before and after",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/repair_listing.py`: all "
-        f"functions of a file; medians of {arguments.rounds} rounds in which the versions took turns, processor time in "
-        "seconds.",
+        f"functions of a file; medians of {arguments.rounds} rounds in which the versions took turns. Times are "
+        "processor times in seconds.",
         "",
         "| file | repairs | listed before | listed | ratio | ranked before | ranked | ratio | same result |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
