@@ -78,7 +78,7 @@ class Filters:
         data, reward = record.data, record.reward
         if self.role and data["role"] != self.role:
             return SkipCode.OTHER_ROLE
-        if self.model and data["policy"].get("model") != self.model:
+        if self.model and record.model != self.model:
             return SkipCode.OTHER_MODEL
         if reward is None and (rewarded or self.min_reward is not None or self.max_reward is not None):
             is_fault = data["status"] == "aborted" or data["verdict"].get("infra")

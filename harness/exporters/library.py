@@ -68,7 +68,7 @@ class Library:
             raise StoreError(f"{source.path} cannot be read: {error.strerror or error}") from None
         record = Record.of(data)
         if record.data["role"] == "solver":
-            rate, graded = self.index.solve_rate(data["task_id"], str(data["policy"].get("model", "")))
+            rate, graded = self.index.solve_rate(data["task_id"], record.model)
             data["task"] = {**data["task"], "solve_rate": rate, "graded": graded}
         return record if self.rule is None else self._by_rule(record, self.rule)
 
@@ -102,7 +102,7 @@ class Library:
             "tree_hash": location.tree,
         }
         if row is not None:
-            task |= {"strategy": row["strategy"], "operator": row["operator"], "order": row["nth"]}
+            task |= {n: row[n] for n in ("strategy", "operator", "injector")} | {"order": row["nth"]}
         task |= {"solve_rate": rate, "graded": graded}
         patch = rollout.result.get("patch")
         if not isinstance(patch, str) or "patch_base64" in rollout.result:

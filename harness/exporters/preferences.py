@@ -126,6 +126,7 @@ def _digest(data: Any) -> bytes:
 _ABOUT = {
     "task_id": TEXT,
     "role": TEXT,
+    "model": TEXT,
     "repository": TEXT,
     "strategy": TEXT,
     "solve_rate": NUMBER,
@@ -138,6 +139,7 @@ def _about(record: Record, step: int) -> Row:
     return {
         "task_id": record.data["task_id"],
         "role": record.data["role"],
+        "model": record.model,
         "repository": record.repository,
         "strategy": str(task.get("strategy", "")),
         "solve_rate": task.get("solve_rate"),
@@ -158,6 +160,7 @@ def _dpo(group: Group, choices: Choices) -> Iterator[Row]:
             "rejected_value": worse.value,
             "chosen_rollout_id": chosen.id,
             "rejected_rollout_id": rejected.id,
+            "rejected_model": rejected.model,
             **_about(chosen, better.call),
         }
 
@@ -191,6 +194,7 @@ DPO = Format(
         "rejected_value": NUMBER,
         "chosen_rollout_id": TEXT,
         "rejected_rollout_id": TEXT,
+        "rejected_model": TEXT,
         **_ABOUT,
     },
     _dpo,

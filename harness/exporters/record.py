@@ -55,7 +55,7 @@ class Record:
         ungraded = data["role"] == "solver" and verdict.get("resolved", False) is None
         if reward is not None and (verdict.get("infra") is True or ungraded):
             raise damaged("it has a reward but no grade")
-        for name in ("repository", "tree_hash", "strategy"):
+        for name in ("repository", "tree_hash", "strategy", "injector"):
             require_text(data["task"].get(name, ""), name)
         require_text(data["policy"].get("model", ""), "model")
         require_text(data.get("patch") or "", "patch")
@@ -86,6 +86,11 @@ class Record:
     def repository(self) -> str:
         """The project's name; empty if unknown."""
         return str(self.data["task"].get("repository", ""))
+
+    @property
+    def model(self) -> str:
+        """The name of the model, or of the program, that made the rollout; empty if unknown."""
+        return str(self.data["policy"].get("model", ""))
 
     @property
     def on_policy(self) -> bool:

@@ -31,7 +31,7 @@ def about(record: Record) -> Row:
         "rollout_id": record.id,
         "task_id": data["task_id"],
         "role": data["role"],
-        "model": str(data["policy"].get("model", "")),
+        "model": record.model,
         "repository": record.repository,
         "strategy": str(task.get("strategy", "")),
         "reward": record.reward,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from rollout_parts import Several, played, record, rows, windowed
 
 from harness.exporters.formats import FORMATS
@@ -102,6 +103,23 @@ def test_pairs_share_their_prompt_and_differ_in_one_reply() -> None:
     assert replies[0]["prompt"] == replies[1]["prompt"] == row["prompt"]
     # Their order is irrelevant.
     assert rows(FORMATS["dpo"], bad, good)[0]["chosen_rollout_id"] == "a"
+
+
+@pytest.mark.parametrize("name", ["sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples"])
+def test_each_row_names_who_made_it(name: str) -> None:
+    good = record(played("a", ("ls", "make"), model="good"), task={"injector": "mutation"})
+    bad = record(played("b", ("ls", "rm"), attempt=1, model="bad"), -1.0)
+    made = rows(FORMATS[name], good, bad)
+    if name == "slime-samples":
+        assert {row["metadata"]["model"] for row in made} == {"good", "bad"}
+        return
+    assert all(list(row) == list(FORMATS[name].columns) for row in made)
+    if name == "grpo":
+        assert [(row["model"], row["injector"]) for row in made] == [("good", "mutation")]
+    elif name == "dpo":
+        assert [(row["model"], row["rejected_model"]) for row in made] == [("good", "bad")]
+    else:
+        assert {(row["rollout_id"], row["model"]) for row in made} == {("a", "good"), ("b", "bad")}
 
 
 def test_the_best_reply_is_paired_with_the_worst_and_none_twice() -> None:

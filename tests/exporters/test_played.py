@@ -140,7 +140,7 @@ def test_datasets_loads_every_export(project: Path, tmp_path: Path, name: str, c
 def test_self_play_without_a_model_has_rows(searched: Path, tmp_path: Path, name: str) -> None:
     rows = [json.loads(line) for line in exported(searched, name, tmp_path / "x.jsonl").read_text().splitlines()]
     assert rows
-    assert {row.get("model", "search") for row in rows} == {"search"}
+    assert {row["model"] for row in rows} == {"search"}
     if name == "sft":
         for row in rows:
             calls = [m["tool_calls"][0]["function"] for m in row["messages"] if m["role"] == "assistant"]
@@ -148,7 +148,10 @@ def test_self_play_without_a_model_has_rows(searched: Path, tmp_path: Path, name
             observed = [m["content"] for m in row["messages"] if m["role"] == "tool"]
             assert calls[1]["arguments"]["old_str"].split("\n")[0] in observed[0]
             assert "passed" in observed[2]
+    if name == "grpo":
+        assert {row["injector"] for row in rows} == {"mutation"}
     if name == "dpo":
+        assert {row["rejected_model"] for row in rows} == {"search"}
         for row in rows:
             chosen, rejected = (row[n][0]["tool_calls"][0]["function"]["arguments"] for n in ("chosen", "rejected"))
             assert chosen["path"] == rejected["path"]

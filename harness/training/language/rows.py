@@ -124,16 +124,21 @@ def row_name(row: dict[str, Any], number: int) -> str:
     return str(row.get("rollout_id") or row.get("chosen_rollout_id") or f"row {number}")
 
 
+_ORIGINS = (("model", "rollout_id"), ("model", "chosen_rollout_id"), ("rejected_model", "rejected_rollout_id"))
+"""Columns with a model and with a rollout that it made."""
+
+
 def origins(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return which models made the rollouts that rows come from, for rows that name their rollout."""
+    """Return which models made the rollouts that rows come from; a row may name one rollout, or those of a pair."""
     rollouts: dict[str, set[str]] = defaultdict(set)
     recorded: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        model, rollout = str(row.get("model") or ""), row.get("rollout_id")
-        if rollout:
-            rollouts[model].add(str(rollout))
-            if "input_ids" in row:
-                recorded[model].add(str(rollout))
+        for model_column, rollout_column in _ORIGINS:
+            model, rollout = str(row.get(model_column) or ""), row.get(rollout_column)
+            if rollout:
+                rollouts[model].add(str(rollout))
+                if "input_ids" in row:
+                    recorded[model].add(str(rollout))
     return [
         {"model": model, "rollouts": len(ids), "with_token_ids": len(recorded[model])}
         for model, ids in sorted(rollouts.items())

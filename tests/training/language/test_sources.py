@@ -13,7 +13,7 @@ from harness.cli.main import main
 from harness.exporters.skipped import SkipCode
 from harness.training.language.left_out import LeftOut
 from harness.training.language.plan import Method
-from harness.training.language.rows import read_rows
+from harness.training.language.rows import origins, read_rows
 from pytest_ssr.errors import SettingsError
 
 
@@ -44,3 +44,21 @@ def test_canonical_records_give_the_rows_of_their_store(method: Method, tmp_path
     file.write_text(f"{json.dumps(row)}\n{json.dumps(records[1])}\n")
     with pytest.raises(SettingsError):
         rows(export)
+
+
+@pytest.mark.parametrize("method", [Method.SFT, Method.BC, Method.DPO, Method.KTO])
+@pytest.mark.parametrize("is_exported", [False, True])
+def test_rollouts_are_counted_by_the_model_that_made_them(method: Method, is_exported: bool, tmp_path: Path) -> None:
+    source = store(tmp_path / "store")
+    add_task(source, "t1", "calc")
+    for attempt, (last, resolved, model) in enumerate((("make", True, "search"), ("rm", False, "m"))):
+        name = f"t1{attempt}".ljust(24, "0")
+        keep(source, name, resolved, commands=("ls", last), task="t1", attempt=attempt, model=model, ids=False)
+    if is_exported:
+        out = tmp_path / "rows.jsonl"
+        assert main(["export", str(source), "--format", str(method), "--out", str(out)]) == ExitCode.DONE
+        source = out
+    made_by = origins(read_rows([source], method, LeftOut(), token_ids=True))
+    # Both rollouts are in a pair, and only the resolved one is imitated.
+    models = ["m", "search"] if method in (Method.DPO, Method.KTO) else ["search"]
+    assert made_by == [{"model": model, "rollouts": 1, "with_token_ids": 0} for model in models]
