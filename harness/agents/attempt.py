@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from harness.agents.loop import Agent, record_end
 from harness.agents.tools.protocol import ToolBundle, schema_of
 from harness.agents.workspace import Workspace
-from harness.models.protocol import Model, ToolSchema
+from harness.models.protocol import Model, ToolSchema, served_model_of
 from harness.records.messages import SYSTEM, USER, Message, Sampling
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.errors import SettingsError
@@ -32,7 +32,11 @@ def run_attempt(
     """
     tools = [schema_of(t) for t in agent.tools]
     journal.describe(
-        tools=tools, sampling=asdict(agent.sampling), limits=asdict(agent.limits), observe_as=agent.observe_as
+        tools=tools,
+        sampling=asdict(agent.sampling),
+        limits=asdict(agent.limits),
+        observe_as=agent.observe_as,
+        served_model=served_model_of(agent.model),
     )
     with record_end(journal):
         require_room(agent.model, agent.sampling, system=system, tools=tools)

@@ -58,6 +58,7 @@ class Record:
         for name in ("repository", "tree_hash", "strategy", "injector"):
             require_text(data["task"].get(name, ""), name)
         require_text(data["policy"].get("model", ""), "model")
+        require_text(data["provenance"].get("served_model", ""), "served_model")
         require_text(data.get("patch") or "", "patch")
         rate, graded = data["task"].get("solve_rate"), data["task"].get("graded", 0)
         if (rate is not None and (type(rate) not in (int, float) or not 0 <= rate <= 1)) or type(graded) is not int:
@@ -91,6 +92,11 @@ class Record:
     def model(self) -> str:
         """The name of the model, or of the program, that made the rollout; empty if unknown."""
         return str(self.data["policy"].get("model", ""))
+
+    @property
+    def served_model(self) -> str:
+        """The id under which a server served the model; empty if the model's name has it, or in old records."""
+        return str(self.data["provenance"].get("served_model", ""))
 
     @property
     def on_policy(self) -> bool:

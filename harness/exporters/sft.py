@@ -23,6 +23,9 @@ ABOUT = {
     "on_policy": TRUTH,
 }
 
+SERVED = "served_model"
+"""The column with the id of the model on its server, if the name of the model is a server's URL."""
+
 
 def about(record: Record) -> Row:
     """Return the columns for the origin of a row."""
@@ -78,7 +81,8 @@ def _tokens(group: Group, choices: Choices) -> Iterator[Row]:
     for record in _each(group):
         count = 0
         for count, segment in enumerate(segments(record), 1):
-            yield {"input_ids": segment.ids, "labels": segment.labels, "segment": count - 1, **about(record)}
+            ids = {"input_ids": segment.ids, "labels": segment.labels, "segment": count - 1}
+            yield {**ids, SERVED: record.served_model, **about(record)}
         if not count:
             has_ids = any(c.has_ids for c in record.calls)
             group.leave(record.id, SkippedError(SkipCode.NOT_SAMPLED if has_ids else SkipCode.NO_IDS))
@@ -120,11 +124,12 @@ SFT = Format(
 SFT_TOKENS = Format(
     "sft-tokens",
     "TRL's SFTTrainer, by its columns input_ids and labels",
-    {"input_ids": IDS, "labels": IDS, "segment": WHOLE, **ABOUT},
+    {"input_ids": IDS, "labels": IDS, "segment": WHOLE, SERVED: TEXT, **ABOUT},
     _tokens,
     imitates=True,
     notes=(
         "The token ids come from the server: they are valid only for the tokenizer of the served model.",
+        "The served model is served_model, or model if that is empty.",
         "SFTTrainer truncates rows to max_length=1024 tokens by default.",
     ),
 )

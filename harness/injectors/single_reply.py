@@ -20,7 +20,7 @@ from harness.agents.prompts import DEFAULT, Prompts
 from harness.injectors.artifact_codec import encode_artifact
 from harness.injectors.model import Injected, nothing_submitted, require_strategy
 from harness.injectors.project_history import history_of
-from harness.models.protocol import Model, identity_of
+from harness.models.protocol import Model, identity_of, served_model_of
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Sampling
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
 from pytest_ssr.campaign.artifact_builder import make_artifact
@@ -166,7 +166,12 @@ class SingleReplyInjector:
         self, runner: Runner, *, seed: int, journal: Journal, extra_checks: Sequence[NamedCheck] = ()
     ) -> Injected:
         """Query the model once; find, weaken and validate the tests of the change in its reply."""
-        journal.describe(tools=[], sampling=asdict(self.sampling), strategy=self.strategy)
+        journal.describe(
+            tools=[],
+            sampling=asdict(self.sampling),
+            strategy=self.strategy,
+            served_model=served_model_of(self.model),
+        )
         with record_end(journal):
             baseline = project_baseline(runner, self.store)
             request = self.request(runner.snapshot, Random(seed), baseline.sources)

@@ -89,8 +89,13 @@ class HttpModel:
                 raise
 
     @property
+    def served_model(self) -> str:
+        """The id of the model on the server."""
+        return self._model
+
+    @property
     def identity(self) -> str:
-        """The model's name on the server."""
+        """The id of the model on the server."""
         return self._model
 
     def _query_models(self) -> None:

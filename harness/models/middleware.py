@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TypeVar
 
-from harness.models.protocol import Model, ToolSchema, identity_of
+from harness.models.protocol import Model, ToolSchema, identity_of, served_model_of
 from harness.models.timeouts import is_ready, start_query
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ModelError, StoreError
@@ -30,6 +30,11 @@ class ModelWrapper:
     def identity(self) -> str:
         """The identity of the wrapped model."""
         return str(getattr(self._model, "identity", ""))
+
+    @property
+    def served_model(self) -> str:
+        """The id of the wrapped model on its server; empty for a model that is not known by the URL of a server."""
+        return served_model_of(self._model)
 
     @property
     def context_tokens(self) -> int:

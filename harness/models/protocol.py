@@ -40,6 +40,11 @@ class Model(Protocol):
         """Release the model's resources, such as a server that it started; idempotent."""
 
 
+def served_model_of(model: Model) -> str:
+    """Return the id of the model on the server whose URL is its name; empty for a name that already has the id."""
+    return str(getattr(model, "served_model", ""))
+
+
 _WHOLE, _SAMPLES, _PIECE = 1 << 24, 64, 1 << 14
 
 

@@ -149,7 +149,7 @@ class Trajectory:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[Mapping[str, Any]] = field(default_factory=list)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """What the result depends on: the version of the code, the sandbox, hashes."""
+    """What the result depends on: the version of the code, the sandbox, hashes, the id of the model on its server."""
     messages: list[Message] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)

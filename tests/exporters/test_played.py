@@ -167,6 +167,7 @@ def test_only_tokens_sampled_over_http_are_trained_on(project: Path, tmp_path: P
         text = bytes(row["input_ids"]).decode()
         trained = bytes(label for label in row["labels"] if label != IGNORED).decode()
         assert row["on_policy"] is True
+        assert (row["model"].startswith("vllm:http://127.0.0.1:"), row["served_model"]) == (True, "tiny")
         assert trained.count("</>") == trained.count('"type": "function"') == 4
         assert "I look — é." in trained
         assert "<tool>" in text

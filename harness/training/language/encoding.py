@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.exporters.protocol import Row
+from harness.exporters.sft import SERVED
 from harness.exporters.tokens import IGNORED
 from harness.records.messages import ASSISTANT
 from harness.training.language.left_out import LeftOutCode, LeftOutError
@@ -66,7 +67,7 @@ class Encoder:
 
     def _recorded(self, row: Row) -> Encoded:
         """Return recorded tokens; raises SettingsError for another model, LeftOutError for another tokenizer."""
-        model = base_name(str(row.get("model", "")))
+        model = base_name(str(row.get(SERVED) or row.get("model", "")))
         if model not in self.names:
             raise SettingsError(
                 f"recorded token ids are of the model {model!r}, not of {' or '.join(sorted(self.names))}; "
@@ -129,5 +130,10 @@ class Encoder:
 
 
 def base_name(model: str) -> str:
-    """Return the last part of a model's name or path: `hosted_vllm/Qwen/Qwen2.5-0.5B` has the part `Qwen2.5-0.5B`."""
+    """Return the last part of a model's name or path: `hosted_vllm/Qwen/Qwen2.5-0.5B` has the part `Qwen2.5-0.5B`.
+
+    The name of a server's URL is returned as it is: it does not contain the model's name.
+    """
+    if "://" in model:
+        return model
     return model.rstrip("/").rpartition("/")[2].rpartition(":")[2]

@@ -14,7 +14,7 @@ from harness.exporters.formats import FORMATS
 from harness.exporters.index import Index
 from harness.exporters.library import Library, RolloutGroup
 from harness.exporters.protocol import Choices, Format, Row
-from harness.exporters.sft import about
+from harness.exporters.sft import SERVED, about
 from harness.exporters.skipped import SkippedError
 from harness.exporters.sources import Source, find_sources, index_sources
 from harness.exporters.tokens import segments, steps
@@ -116,7 +116,8 @@ def _token_rows(group: RolloutGroup, form: Format) -> Iterator[Row]:
     for record in group.records():
         for part in sequences(record):
             texts = [str(call.reply.get("content") or "") for call in part.calls if call.trainable]
-            yield {"input_ids": part.ids, "labels": part.labels, TEXTS: texts, **about(record)}
+            ids = {"input_ids": part.ids, "labels": part.labels, TEXTS: texts}
+            yield {**ids, SERVED: record.served_model, **about(record)}
 
 
 def row_name(row: dict[str, Any], number: int) -> str:
