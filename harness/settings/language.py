@@ -87,7 +87,10 @@ class DataSettings:
     )
     packing: bool = switch("put several sequences into one row of a batch (sft, bc)")
     tokens_of: tuple[str, ...] = option(
-        _DATA.tokens_of, "MODEL", "recorded model that has the same tokenizer as --model; can be repeated"
+        _DATA.tokens_of,
+        "MODEL",
+        "recorded model that has the same tokenizer as --model: its name, its id on the server of vllm:URL, or all of "
+        "vllm:URL if the record lacks that id; can be repeated",
     )
     ignore_token_ids: bool = switch("encode the text by the chat template, even if its token ids were recorded")
     exclude: tuple[str, ...] = option(

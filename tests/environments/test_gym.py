@@ -314,6 +314,7 @@ def test_episodes_are_recorded(tasks: StoreTasks, tmp_path: Path) -> None:
     [
         pytest.param("docker", marks=pytest.mark.docker),
         pytest.param("apptainer", marks=pytest.mark.apptainer),
+        pytest.param("gvisor", marks=pytest.mark.gvisor),
         "process",
     ],
 )

@@ -7,6 +7,7 @@ are trained on, up to the token that ends them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ class Encoder:
         if model not in self.names:
             raise SettingsError(
                 f"recorded token ids are of the model {model!r}, not of {' or '.join(sorted(self.names))}; "
-                "if both have the same tokenizer, name it with --tokens-of; --ignore-token-ids encodes the text again",
+                f"if both have the same tokenizer, use --tokens-of {shlex.quote(model)}; --ignore-token-ids encodes the text again",
                 option="tokens-of",
             )
         ids, labels = list(row["input_ids"]), list(row["labels"])
