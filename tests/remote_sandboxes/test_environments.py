@@ -11,7 +11,7 @@ from proven import Proven, project, proven
 from remote_hosts import served_host
 
 from harness.environments import StoreTasks
-from harness.environments.episodes import Episodes, EnvironmentSettings
+from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.remote_sandboxes.host import HostSettings
 from pytest_ssr.sandbox import load_provider
 
@@ -21,7 +21,7 @@ __all__ = ["project", "proven"]
 @pytest.mark.bubblewrap
 def test_an_episode_runs_in_a_remote_sandbox(proven: Proven, tmp_path_factory: pytest.TempPathFactory) -> None:
     readable = [tmp_path_factory.getbasetemp(), Path(sys.prefix), Path(sys.base_prefix), plain_python().parents[1]]
-    with served_host(load_provider("bubblewrap"), HostSettings(readable=readable)) as (url, host):
+    with served_host(load_provider("bubblewrap"), HostSettings(readable=readable)) as (url, _):
         tasks = StoreTasks(proven.project, proven.store.root, sandbox=f"remote:{url}", python=plain_python())
         episodes = Episodes(tasks, EnvironmentSettings())
         episodes.begin(seed=1)

@@ -72,7 +72,8 @@ class Encoder:
         if model not in self.names:
             raise SettingsError(
                 f"recorded token ids are of the model {model!r}, not of {' or '.join(sorted(self.names))}; "
-                f"if both have the same tokenizer, use --tokens-of {shlex.quote(model)}; --ignore-token-ids encodes the text again",
+                f"if both have the same tokenizer, use --tokens-of {shlex.quote(model)}; "
+                "--ignore-token-ids encodes the text again",
                 option="tokens-of",
             )
         ids, labels = list(row["input_ids"]), list(row["labels"])
