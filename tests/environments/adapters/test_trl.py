@@ -195,7 +195,9 @@ def test_a_completion_is_cut_where_it_is_full(monkeypatch: pytest.MonkeyPatch) -
             assert len(rollout.logprobs) == (len(ids) if logprobs else 0)
 
 
-def test_processes_generate_together() -> None:
+def test_processes_generate_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The processes import this file by its name, `tests.environments...`.
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
