@@ -175,11 +175,11 @@ class Episode:
         output = "\n".join(m.content for m in messages[first_message:] if m.role != ASSISTANT)
         return self._turn(output, patch, problem, tuple(self.trajectory.steps[first_step:]))
 
-    def stop(self, reason: str) -> Turn:
-        """End the episode as a limit does: its changes are graded. reason: the caller's, for the record."""
+    def stop(self, detail: str, reason: ExitReason = ExitReason.STEP_LIMIT) -> Turn:
+        """End the episode as a limit does: its changes are graded. detail: the caller's reason, for the record."""
         self._require_open()
         with ending(self._journal, self._workspace, self._work.partial_result):
-            raise EndOfRollout(ExitReason.STEP_LIMIT, reason)
+            raise EndOfRollout(reason, detail)
         self._finish()
         return self._turn("", self._work.patch, "", ())
 

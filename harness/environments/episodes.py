@@ -15,6 +15,7 @@ from harness.environments.extensions import load_tools
 from harness.environments.order import TaskOrder
 from harness.environments.scores import OUTCOME, load_scores
 from harness.environments.task import Tasks, TaskSource
+from harness.records.trajectory import ExitReason
 from harness.rollouts.player_factory import PlayerFactory, read_bundles
 from pytest_ssr.errors import ActionError
 
@@ -97,9 +98,9 @@ class Episodes:
         """Take one step of the current episode with a reply in plain text, whose fenced block is a tool call."""
         return self._counted(self.current.write(text))
 
-    def stop(self, reason: str) -> Turn:
+    def stop(self, detail: str, reason: ExitReason = ExitReason.STEP_LIMIT) -> Turn:
         """End the current episode as a limit does."""
-        return self._counted(self.current.stop(reason))
+        return self._counted(self.current.stop(detail, reason))
 
     def _counted(self, turn: Turn) -> Turn:
         """Count the outcome of a turn that ends the episode, for the curriculum."""

@@ -13,7 +13,7 @@ from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.task import Outcome, TaskSource
 from harness.executors.slots import measured_slots
-from harness.records.trajectory import Trajectory
+from harness.records.trajectory import ExitReason, Trajectory
 from pytest_ssr.errors import ActionError, MissingExtraError, SandboxError
 from pytest_ssr.interrupts import workers
 
@@ -146,9 +146,9 @@ class RemoteEpisodes:
         """Take one step of the current episode with a reply in plain text."""
         return self._turn("write", text)
 
-    def stop(self, reason: str) -> Turn:
+    def stop(self, detail: str, reason: ExitReason = ExitReason.STEP_LIMIT) -> Turn:
         """End the current episode as a limit does."""
-        return self._turn("stop", reason)
+        return self._turn("stop", detail, reason)
 
     def _turn(self, method: str, *arguments: Any) -> Turn:
         current = self.current

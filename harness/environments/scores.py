@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Protocol
 
 from harness.agents.process_reward import ProcessReward
-from harness.environments.extensions import entry_points_of
+from harness.environments.extensions import entry_points_of, load_extension
 from harness.environments.task import Outcome
 from harness.records.trajectory import Trajectory
 from pytest_ssr.errors import SettingsError
@@ -120,7 +120,7 @@ def _factory(name: str, judge: ProcessReward | None) -> ScoreFactory:
     if name not in offered:
         names = ", ".join([OUTCOME, TESTS, PROCESS, *sorted(offered)])
         raise SettingsError(f"there is no score {name!r}; choose from {names}")
-    factory: ScoreFactory = offered[name].load()
+    factory: ScoreFactory = load_extension(offered[name])
     return factory
 
 

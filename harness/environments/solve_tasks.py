@@ -69,10 +69,9 @@ class StoreTasks(GradedTasks):
 
     def open(self) -> Tasks:
         """Open a runner on the project; raises SettingsError if there is no artifact."""
-        project = Path(self.project)
+        project, root = Path(self.project), self._root
         if not project.is_dir():
             raise ProjectError(f"{project} is not a folder; name the project of the bugs")
-        root = Path(self.store) if self.store else project / ".ssr"
         if not root.is_dir():
             raise SettingsError(f"the store {root} does not exist; create bugs in it with ssr inject")
         store = Store(root)
@@ -83,6 +82,17 @@ class StoreTasks(GradedTasks):
         for test_runner in dict.fromkeys(map(runner_of_artifact, folders.values())):
             runner_for(test_runner)
         return Tasks(list(folders), lambda task_id: self._task(folders[task_id], runner_for, store))
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.store) if self.store else Path(self.project) / ".ssr"
+
+    def ids(self) -> list[str]:
+        """Return the ids of the bugs that the store has now, which can be none; nothing is opened or run for that."""
+        if not self._root.is_dir():
+            return []
+        store = Store(self._root)
+        return list(_find(self.artifacts, store)) if self.artifacts else store.artifact_ids()
 
     def _task(self, folder: Path, runner_for: RunnerSource, store: Store) -> SolveTask:
         """Return a bug as a task; raises ArtifactError if it is not valid."""

@@ -82,7 +82,8 @@ class DataSettings:
     max_length: int = option(
         _DATA.max_length,
         "N",
-        "tokens of the longest sequence; longer ones are left out and counted; 0: the model's context",
+        "tokens of the longest sequence; longer rows are left out, rollouts end before it, and both are counted; 0: "
+        "the model's context",
         bound=AT_LEAST_0,
     )
     packing: bool = switch("put several sequences into one row of a batch (sft, bc)")
@@ -213,7 +214,11 @@ class PolicySettings:
     strategy: str = option("direct", "NAME", "strategy of the injector", is_own=True, choices=lambda: strategies())
     group: int = option(_POLICY.group, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
     tasks: int = option(
-        _POLICY.tasks, "N", "tasks in one update; with both roles half of them for each", flag="tasks", bound=AT_LEAST_1
+        _POLICY.tasks,
+        "N",
+        "tasks in one update; with both roles half of them for each, and a multiple of twice the processes",
+        flag="tasks",
+        bound=AT_LEAST_1,
     )
     completion_tokens: int = option(
         _POLICY.completion_tokens, "N", "tokens of one rollout, without its prompt", bound=AT_LEAST_1
@@ -227,6 +232,21 @@ class PolicySettings:
         "generate on this server, started by `trl vllm-serve` (default: with transformers)",
         is_personal=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSettings:
+    """What the reward consists of."""
+
+    scores: tuple[str, ...] = option(
+        (),
+        "NAME=WEIGHT",
+        "a score and its weight in the reward: outcome, tests, process, or one that another package adds; can be "
+        "repeated (default: outcome=1)",
+        flag="score",
+        is_own=True,
+    )
+    judge: str = option("", "MODEL", "model of the score process", is_own=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +266,10 @@ class TrainPolicySettings(TrainLanguageSettings):
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     rule: Rule = rule_option()
     policy: PolicySettings = section(PolicySettings)
+    tools: tuple[str, ...] = option(
+        (), "NAME", "a tool that another package adds, besides our own; can be repeated", flag="tool", is_own=True
+    )
+    reward: RewardSettings = section(RewardSettings)
     limits: LimitSettings = section(LimitSettings)
     execution: ExecutionSettings = section(ExecutionSettings)
 

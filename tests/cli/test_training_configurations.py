@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.cli.app import parse
-from harness.cli.commands.train_language import plan_of
-from harness.training.language.plan import Method
+from harness.cli.commands.train_language import _part, plan_of
+from harness.training.language.plan import Method, Policy
 from pytest_ssr.errors import SettingsError
 
 FILES = sorted((Path(__file__).parents[2] / "docs" / "training").glob("*.yaml"))
@@ -42,8 +42,11 @@ def test_it_parses_for_every_method(file: Path) -> None:
         assert plan.optimization.gradient_checkpointing
         if method.has_environment:
             processes = 4 if read.policy.vllm else 8 if "8-gpus" in file.stem else 1
-            assert read.policy.group * read.policy.tasks % (plan.optimization.batch * processes) == 0
-            assert read.policy.tasks % 2 == 0
+            policy = _part(Policy, read.policy)
+            assert policy.roles == "both"
+            share = policy.batches(plan.optimization.batch, processes) * plan.optimization.batch
+            # Each process plays whole groups of injectors, and as many of solvers.
+            assert share % (2 * policy.group) == 0
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,7 @@ def test_it_parses_for_every_method(file: Path) -> None:
         ("kto", "--tokens-of=m"),
         ("sft", "--beta=0.1"),
         ("grpo", "--epochs=3"),
+        ("grpo", "--accumulation=2"),
         ("grpo", "--rollout-usd=1"),
     ],
 )

@@ -15,7 +15,7 @@ from harness.cli.players import limits_of
 from harness.cli.projects import is_dataset, require_sources
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
-from harness.settings.language import TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
+from harness.settings.language import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
     SOLVER,
     Adapter,
@@ -43,7 +43,6 @@ _WITH_EFFECT = {
     "packing": _ON_TOKENS,
     "tokens-of": _ON_TOKENS,
     "ignore-token-ids": _ON_TOKENS,
-    "max-length": _ON_ROWS,
     "epochs": _ON_ROWS,
     "accumulation": _ON_ROWS,
     "rollout-usd": (),
@@ -111,6 +110,8 @@ def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
         "strategy": settings.policy.strategy,
         "alpha": settings.alpha,
         **({"rule": str(settings.rule)} if settings.rule is not Rule.STRICT else {}),
+        **({"reward": asdict(settings.reward)} if settings.reward != RewardSettings() else {}),
+        **({"tools": settings.tools} if settings.tools else {}),
     }
     plan = plan_of(settings, method, plain)
     terminal = Terminal(quiet=settings.json)
@@ -157,6 +158,7 @@ def _location(source: Path) -> str:
 
 def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> PolicyEnvironment:
     from harness.environments import EnvironmentSettings, ProjectTasks
+    from harness.environments.episodes import Episodes
     from harness.training.language.policy_rollouts import PolicyEnvironment
 
     how = settings.execution
@@ -170,16 +172,45 @@ def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> Policy
             injector[name] = ProjectTasks(
                 [name], store, settings.policy.strategy, sandbox=how.sandbox, python=how.python, settings=how.rules()
             )
-    record = settings.out / "trajectories"
-    return PolicyEnvironment(solver, injector, EnvironmentSettings(limits=limits, record=record), settings.alpha)
+    played = EnvironmentSettings(
+        limits=limits,
+        scores=_weights(settings) or None,
+        judge=settings.reward.judge,
+        tools=settings.tools,
+        record=settings.out / "trajectories",
+    )
+    # It refuses unknown names now, before a model is loaded.
+    Episodes(next(iter(solver.values())), played).close()
+    return PolicyEnvironment(solver, injector, played, settings.alpha)
+
+
+def _weights(settings: TrainPolicySettings) -> dict[str, float]:
+    """Return the weight of each score that is set; raises SettingsError for one that cannot be used."""
+    from harness.environments.scores import PROCESS, TESTS
+
+    weights: dict[str, float] = {}
+    for text in settings.reward.scores:
+        name, _, weight = text.partition("=")
+        try:
+            weights[name.strip()] = float(weight)
+        except ValueError:
+            raise SettingsError(f"--score {text!r} is not NAME=WEIGHT, such as process=0.2", option="score") from None
+    if TESTS in weights and settings.policy.roles != SOLVER:
+        raise SettingsError("--score tests is for repairs; use --roles solver", option="score")
+    if settings.reward.judge and PROCESS not in weights:
+        raise SettingsError("--judge has no effect without --score process=WEIGHT", option="judge")
+    if PROCESS in weights and not settings.reward.judge:
+        raise SettingsError("--score process needs a model; name it with --judge", option="judge")
+    return weights
 
 
 def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | DatasetTasks:
     """Return the bugs of a project, or the rows of a dataset."""
     from harness.datasets.loading import Selection
     from harness.environments import DatasetTasks, StoreTasks
+    from harness.environments.scores import TESTS
 
-    how = settings.execution
+    how, full_grades = settings.execution, TESTS in _weights(settings)
     if not is_dataset(source):
         store = settings.store or source / ".ssr"
         return StoreTasks(
@@ -189,6 +220,7 @@ def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | D
             python=how.python,
             settings=how.rules(),
             rule=settings.rule,
+            full_grades=full_grades,
         )
     chosen = settings.selection
     return DatasetTasks(
@@ -202,6 +234,7 @@ def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | D
         python=how.python,
         settings=how.rules(),
         rule=settings.rule,
+        full_grades=full_grades,
     )
 
 
@@ -264,9 +297,23 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
         first, last = report[f"{name}_first"], report[f"{name}_last"]
         if first is not None:
             terminal.echo(f"{report['updates']} updates on {report['device']}: {name} {first:.4f} to {last:.4f}")
+    for line in _lost(report.get("rollouts", {})):
+        terminal.echo(line, "missed")
     if speed := _speed(report):
         terminal.echo(speed)
     terminal.echo(f"model: {report['model']}", "heading")
+
+
+def _lost(counts: dict[str, int]) -> Iterator[str]:
+    """Yield a line for each reason for which rollouts taught nothing or were ended early."""
+    texts = {
+        "failed": "have no reward, because their sandbox failed",
+        "untried": "have no reward: they injected a valid bug that no solver of the update tried",
+        "context_full": "were ended because the context (--max-length or the model's) had no room for another reply",
+    }
+    for name, text in texts.items():
+        if counts.get(name):
+            yield f"{counts[name]} of {counts['played']} rollouts {text}"
 
 
 def _speed(report: dict[str, Any]) -> str:

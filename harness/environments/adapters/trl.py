@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.environments.adapters.transcript import ChatTokens
 from harness.environments.episode import Turn
@@ -19,7 +19,11 @@ from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.remote_episodes import open_episodes, together
 from harness.environments.task import Outcome, TaskSource
 from harness.records.messages import SYSTEM, USER
+from harness.records.trajectory import ExitReason
 from pytest_ssr.errors import SettingsError
+
+_T = TypeVar("_T")
+_FULL = {ExitReason.TOKEN_LIMIT: "the completion is full", ExitReason.CONTEXT: "the context has no room for a reply"}
 
 
 def task_rows(tasks: TaskSource) -> list[dict[str, Any]]:
@@ -154,17 +158,23 @@ class Rollout:
 
     episodes: Episodes
     prompt_ids: list[int]
+    context: int = 0
+    """Tokens of the longest sequence, its prompt included; 0: the completion alone has a limit."""
+    reply_tokens: int = 0
+    """Tokens of a reply, for which there is always room in the context."""
+    full: ExitReason | None = None
+    """The limit of tokens that has ended it; None if none has."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
 
     @classmethod
-    def of(cls, episodes: Episodes, trainer: Any) -> Rollout:
+    def of(cls, episodes: Episodes, trainer: Any, *, context: int = 0, reply_tokens: int = 0) -> Rollout:
         """Return the rollout of an episode that has begun."""
         episode = episodes.current
         messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
-        return cls(episodes, _chat(trainer).encode(messages, ask=True))
+        return cls(episodes, _chat(trainer).encode(messages, ask=True), context, reply_tokens)
 
     @property
     def reward(self) -> float | None:
@@ -189,18 +199,25 @@ class Rollout:
         return str(trainer.processing_class.decode(ids[:room], skip_special_tokens=True))
 
     def add_turn(self, turn: Turn, trainer: Any, *, with_logprobs: bool) -> bool:
-        """Append the tokens of an observation as far as there is room; return whether the completion is full."""
+        """Append the tokens of an observation as far as there is room; return whether there is none for a reply."""
         self.turns.append(turn)
         if turn.outcome is not None:
             return False
-        room = trainer.args.max_completion_length - len(self.ids)
-        observed = _chat(trainer).between(turn.output)[:room]
+        tokens = _chat(trainer).between(turn.output)
+        room, limit = trainer.args.max_completion_length - len(self.ids), ExitReason.TOKEN_LIMIT
+        if self.context:
+            in_context = self.context - self.reply_tokens - len(self.prompt_ids) - len(self.ids)
+            if in_context < room:
+                room, limit = max(0, in_context), ExitReason.CONTEXT
+        observed = tokens[:room]
         self.add(observed, [0.0] * len(observed) if with_logprobs else [], mask=0)
-        return len(observed) == room
+        if len(observed) < len(tokens) or len(self.ids) == trainer.args.max_completion_length:
+            self.full = limit
+        return self.full is not None
 
 
 def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
-    """Alternate between the model and the environments until all episodes have ended or their completions are full.
+    """Alternate between the model and the environments until all episodes have ended or have no room for a reply.
 
     The processes of a training generate together: a vLLM server gets the prompts of all of them in one request, the
     same number of each, and sharded weights are gathered. So a process with fewer active episodes adds prompts whose
@@ -208,7 +225,7 @@ def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
     """
     while True:
         active = [rollout for rollout in rollouts if rollout.outcome is None]
-        count = _most(len(active), trainer)
+        count = max(of_all_processes(len(active), trainer))
         if not count:
             return
         prompts = [rollout.prompt_ids + rollout.ids for rollout in active]
@@ -226,16 +243,22 @@ def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
             for rollout, turn in zip(active, turns, strict=True)
             if rollout.add_turn(turn, trainer, with_logprobs=logprobs is not None)
         ]
-        together(lambda rollout: rollout.turns.append(rollout.episodes.stop("the completion is full")), full)
+        together(_stop, full)
 
 
-def _most(count: int, trainer: Any) -> int:
-    """Return the largest count of all processes."""
+def _stop(rollout: Rollout) -> None:
+    """End the episode of a rollout that is full."""
+    assert rollout.full is not None
+    rollout.turns.append(rollout.episodes.stop(_FULL[rollout.full], rollout.full))
+
+
+def of_all_processes(item: _T, trainer: Any) -> list[_T]:
+    """Return the items of all processes of a training, which have to call this together."""
     if trainer.accelerator.num_processes == 1:
-        return count
+        return [item]
     from accelerate.utils import gather_object
 
-    return int(max(gather_object([count])))
+    return list(gather_object([item]))
 
 
 def token_columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any] | None]:

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,12 @@ def _write_error(folder: RunFolder, what: str, error: Exception) -> StoreWriteEr
     return StoreWriteError(f"{folder.path}: {what} cannot be written: {detail}")
 
 
-def build(trainer: type[Any], folder: RunFolder, **options: Any) -> Any:
-    """Return a guarded trainer; raises SettingsError for what TRL refuses."""
+def build(
+    trainer: type[Any], config: Callable[..., Any], arguments: Mapping[str, Any], folder: RunFolder, **options: Any
+) -> Any:
+    """Return a guarded trainer with a configuration of these arguments; raises SettingsError for what TRL refuses."""
     try:
-        return guarded(trainer, folder)(**options)
+        return guarded(trainer, folder)(args=config(**arguments), **options)
     except (ValueError, NotImplementedError, ImportError) as error:
         raise SettingsError(f"{trainer.__name__} refuses the settings: {' '.join(str(error).split())}") from None
 

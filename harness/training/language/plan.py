@@ -71,7 +71,7 @@ class Data:
     """How rows become tokens."""
 
     max_length: int = 0
-    """Tokens of the longest sequence; 0: the model's context. Longer ones are left out."""
+    """Tokens of the longest sequence; 0: the model's context. Longer rows are left out, and rollouts end before it."""
     packing: bool = False
     """Put several sequences into one row of a batch."""
     tokens_of: tuple[str, ...] = ()
@@ -160,6 +160,28 @@ class Policy:
             raise SettingsError(
                 f"--group {self.group}: a rollout is compared with others, so at least 2", option="group"
             )
+
+    def batches(self, batch: int, processes: int) -> int:
+        """Return the number of batches of each process in one update.
+
+        batch: rollouts at a time in each process. Each process plays consecutive groups of an update. With both roles
+        they are pairs of injectors and their solvers, because a process knows only the bugs of its own injectors.
+        Raises SettingsError if the rollouts of an update cannot be divided so.
+        """
+        if self.roles == "both" and self.tasks % (2 * processes):
+            raise SettingsError(
+                f"--tasks {self.tasks}: with both roles it must be a multiple of {2 * processes}, so that each of the "
+                f"{processes} processes plays injectors and the solvers of their bugs",
+                option="tasks",
+            )
+        rollouts, together = self.group * self.tasks, batch * processes
+        if rollouts % together:
+            raise SettingsError(
+                f"an update has {rollouts} rollouts (--group times --tasks), which {together} at a time (--batch times "
+                "processes) do not divide",
+                option="batch",
+            )
+        return rollouts // together
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 TRL calls `PolicyRollouts` for each batch of prompts. The prompt of a row is a task as JSON: its role, project and, for
 a solver, the id of a bug. If it has no id, all solvers of the group repair one bug that the injectors of the same batch
 have made; the reward of that bug's injector is then the paper's (arXiv 2512.18552, section 2.4) for the group's solve
-rate. So both roles are updated together, from one batch. A valid bug that nobody tried has no reward.
+rate. So both roles are updated together, from one batch. A valid bug that nobody tried has no reward. Without a new bug
+they repair one of the store, and if the project has none yet, the group injects, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,11 +25,15 @@ from harness.environments import DatasetTasks, EnvironmentSettings, ProjectTasks
 from harness.environments.adapters.trl import Rollout, generate, token_columns
 from harness.environments.episodes import Episodes
 from harness.environments.remote_episodes import open_episodes, together
+from harness.environments.scores import OUTCOME
 from harness.records.messages import USER
 from harness.records.rewards import injector_reward, solve_rate
+from harness.records.trajectory import ExitReason
+from harness.training.language.guarded import is_main
 from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
 from harness.training.language.plan import INJECTOR, SOLVER
 from harness.training.language.run_folder import RunFolder
+from harness.training.language.update_counts import UpdateCounts
 from pytest_ssr.errors import (
     ArtifactError,
     ContextError,
@@ -71,20 +76,64 @@ class PolicyEnvironment:
     alpha: float
     """The penalty of a bug that is solved always or never."""
 
+    @property
+    def outcome_weight(self) -> float:
+        """The weight of the result in the reward."""
+        return self.settings.scores.get(OUTCOME, 0.0) if self.settings.scores else 1.0
+
     def tasks(self, role: str, project: str) -> StoreTasks | DatasetTasks | ProjectTasks:
         """Return the tasks of a role in a project."""
         return self.solver[project] if role == SOLVER else self.injector[project]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The update that is played, and this process's part of it."""
+
+    step: int
+    """The number of updates before it."""
+    offset: int = 0
+    """The index of this process's first rollout among those of all processes."""
+
+    def seed(self, seed: int, index: int) -> int:
+        """Return the seed of a rollout of this process. seed: that of the training."""
+        digest = hashlib.sha256(f"{seed} {self.step} {self.offset + index}".encode()).digest()
+        return int.from_bytes(digest[:4], "big") >> 1
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The environments of an update: each rollout has its own, because its outcome is read at the end of the update."""
+
+    used: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def take(self, task: PolicyTask) -> int:
+        """Return the number of a free environment of the task's role and project."""
+        self.used[task.role, task.project] += 1
+        return self.used[task.role, task.project] - 1
 
 
 class PolicyRollouts:
     """Generates the rollouts of a batch: a `rollout_func` of TRL's GRPOTrainer."""
 
     def __init__(
-        self, environment: PolicyEnvironment, folder: RunFolder, *, group: int, seed: int, samples: int, context: int
+        self,
+        environment: PolicyEnvironment,
+        folder: RunFolder,
+        *,
+        group: int,
+        seed: int,
+        samples: int,
+        context: int = 0,
+        reply_tokens: int = 0,
     ) -> None:
-        """group: rollouts of one task. samples: rollouts of each batch to log. context: tokens of the model's."""
+        """group: rollouts of one task. samples: rollouts of each batch to log.
+
+        context: tokens of the longest sequence, 0 for no limit. reply_tokens: tokens of the longest reply.
+        """
         self._environment, self._folder = environment, folder
-        self._group, self._seed, self._samples, self._context = group, seed, samples, context
+        self._group, self._seed, self._samples = group, seed, samples
+        self._context, self._reply_tokens = context, reply_tokens
         self.left_out = LeftOut()
         """The tasks that cannot be played."""
         self._unusable: dict[PolicyTask, SsrError] = {}
@@ -94,49 +143,62 @@ class PolicyRollouts:
         self._closing = weakref.finalize(self, _close, self._pools)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
-        """Return the columns of all rollouts, in the order of the prompts; raises SandboxError if none has a reward."""
+        """Return the columns of all rollouts, in the order of the prompts.
+
+        Raises SandboxError if no rollout of the update has a reward, in any process.
+        """
         tasks = [PolicyTask.of(prompt) for prompt in prompts]
-        step = trainer.state.global_step
+        update = Update(trainer.state.global_step, trainer.accelerator.process_index * len(prompts))
         rollouts: dict[int, Rollout] = {}
+        free = _Slots()
         for role in (INJECTOR, SOLVER):
             chosen = [index for index, task in enumerate(tasks) if task.role == role]
             if role == SOLVER:
-                tasks = self._with_bugs(tasks, rollouts, step)
-            rollouts |= self._play(tasks, chosen, trainer, step)
+                tasks = self._with_bugs(tasks, rollouts, update)
+            rollouts |= self._play(tasks, chosen, free, trainer, update)
         ordered = [rollouts[index] for index in range(len(prompts))]
         rewards = self._rewards(tasks, ordered)
-        if all(reward is None for reward in rewards):
-            outcome = ordered[0].outcome
-            raise SandboxError(
-                f"none of the {len(ordered)} rollouts of update {step + 1} has a reward: "
-                f"{outcome.text if outcome is not None else ''}",
-                remedy="the same command continues from the last checkpoint",
-            )
-        self._log(tasks, ordered, rewards, trainer, step)
+        self._count(ordered, rewards, trainer, update.step)
+        if is_main():
+            self._log(tasks, ordered, rewards, trainer, update.step)
         successes = [rollout.outcome.success if rollout.outcome is not None else None for rollout in ordered]
         return {
             **token_columns(ordered),
             "given": rewards,
             "role": [task.role for task in tasks],
             "success": successes,
+            "context_full": [rollout.full is ExitReason.CONTEXT for rollout in ordered],
         }
 
-    def _play(self, tasks: list[PolicyTask], chosen: Sequence[int], trainer: Any, step: int) -> dict[int, Rollout]:
+    def _count(self, rollouts: Sequence[Rollout], rewards: Sequence[float | None], trainer: Any, step: int) -> None:
+        """Append the counts of the update to those of the run; raises SandboxError if no rollout has a reward."""
+        counts = UpdateCounts.of(rollouts, rewards).of_all_processes(trainer)
+        if counts.without_reward == counts.played:
+            outcome = rollouts[0].outcome
+            raise SandboxError(
+                f"none of the {counts.played} rollouts of update {step + 1} has a reward: "
+                f"{outcome.text if outcome is not None else ''}",
+                remedy="the same command continues from the last checkpoint",
+            )
+        if is_main():
+            self._folder.append(self._folder.counts, [{"step": step + 1, **counts.to_json()}])
+
+    def _play(
+        self, tasks: list[PolicyTask], chosen: Sequence[int], free: _Slots, trainer: Any, update: Update
+    ) -> dict[int, Rollout]:
         """Play the tasks with these indices together; return their rollouts.
 
         A task that cannot be played is replaced by another one, also in `tasks`.
         """
-        slots: dict[int, int] = {}
-        used: Counter[tuple[str, str]] = Counter()
+        slots = {index: free.take(tasks[index]) for index in chosen}
         for index in chosen:
             role, project = tasks[index].role, tasks[index].project
-            slots[index] = used[role, project]
-            used[role, project] += 1
             pool = self._pools.setdefault((role, project), [])
             if slots[index] == len(pool):
                 pool.append(open_episodes(self._environment.tasks(role, project), self._environment.settings))
         begun = together(
-            lambda index: self._first_usable(tasks[index], slots[index], self._seed_of(step, index), trainer), chosen
+            lambda index: self._first_usable(tasks[index], slots[index], update.seed(self._seed, index), trainer),
+            chosen,
         )
         rollouts: dict[int, Rollout] = {}
         for index, (task, rollout) in zip(chosen, begun, strict=True):
@@ -176,14 +238,14 @@ class PolicyRollouts:
                 yield PolicyTask(SOLVER, task.project, bug)
 
     def _begun(self, task: PolicyTask, slot: int, seed: int, trainer: Any) -> Rollout:
-        """Begin a rollout; raises ContextError for a prompt that does not fit into the model's context."""
+        """Begin a rollout; raises ContextError if its prompt and a reply do not fit into the context."""
         episodes = self._begin(task, slot, seed)
         with self._lock:
-            rollout = Rollout.of(episodes, trainer)
-        if self._context and len(rollout.prompt_ids) >= self._context:
+            rollout = Rollout.of(episodes, trainer, context=self._context, reply_tokens=self._reply_tokens)
+        if self._context and len(rollout.prompt_ids) + self._reply_tokens > self._context:
             raise ContextError(
-                f"the prompt of the {task.role} in {task.project} has {len(rollout.prompt_ids)} tokens, but "
-                f"the model's context is {self._context}"
+                f"the prompt of the {task.role} in {task.project} has {len(rollout.prompt_ids)} tokens and a reply "
+                f"{self._reply_tokens} (--reply-tokens), but the context has {self._context}"
             )
         return rollout
 
@@ -198,12 +260,13 @@ class PolicyRollouts:
         pool[slot].begin(seed=seed, task=wanted)
         return pool[slot]
 
-    def _seed_of(self, step: int, index: int) -> int:
-        digest = hashlib.sha256(f"{self._seed} {step} {index}".encode()).digest()
-        return int.from_bytes(digest[:4], "big") >> 1
+    def _with_bugs(
+        self, tasks: Sequence[PolicyTask], injected: Mapping[int, Rollout], update: Update
+    ) -> list[PolicyTask]:
+        """Return the tasks in which each group of solvers without a bug has one: a new one, otherwise a stored one.
 
-    def _with_bugs(self, tasks: Sequence[PolicyTask], injected: Mapping[int, Rollout], step: int) -> list[PolicyTask]:
-        """Return the tasks in which each group of solvers without a bug has one: a new one, otherwise a stored one."""
+        While a project has none, the group injects.
+        """
         fresh: dict[str, list[str]] = {}
         for index, rollout in injected.items():
             bug = _new_bug(rollout)
@@ -214,38 +277,51 @@ class PolicyRollouts:
         for first in range(0, len(tasks), self._group):
             task = tasks[first]
             if task.role == SOLVER and not task.bug:
-                bug = self._bug(fresh.get(task.project, []), task.project, self._seed_of(step, first))
+                bug = self._bug(fresh.get(task.project, []), task.project, update.seed(self._seed, first))
                 for index in range(first, min(first + self._group, len(tasks))):
-                    assigned[index] = PolicyTask(SOLVER, task.project, bug)
+                    assigned[index] = PolicyTask(SOLVER if bug else INJECTOR, task.project, bug)
         return assigned
 
     def _bug(self, fresh: list[str], project: str, seed: int) -> str:
-        return fresh.pop(0) if fresh else Random(seed).choice(self._bugs(project))
+        """Return a new bug, otherwise a stored one; empty if the project has none."""
+        if fresh:
+            return fresh.pop(0)
+        stored = self._bugs(project)
+        return Random(seed).choice(stored) if stored else ""
 
     def _bugs(self, project: str) -> list[str]:
         """Return the ids of the bugs of a store, or of the rows of a dataset."""
-        opened = self._environment.solver[project].open()
+        source = self._environment.solver[project]
+        if isinstance(source, StoreTasks):
+            return source.ids()
+        opened = source.open()
         try:
             return opened.ids
         finally:
             opened.close()
 
     def _rewards(self, tasks: Sequence[PolicyTask], rollouts: Sequence[Rollout]) -> list[float | None]:
-        """Return the rewards; that of a new bug is by its solve rate if solvers of the same batch tried it."""
+        """Return the rewards; that of a new bug is by its solve rate if the batch has solvers in its project."""
         attempts: dict[str, list[bool | None]] = {}
         for task, rollout in zip(tasks, rollouts, strict=True):
             if task.role == SOLVER and rollout.outcome is not None:
                 attempts.setdefault(task.bug, []).append(rollout.outcome.success)
-        has_solvers = bool(attempts)
-        rewards: list[float | None] = []
-        for rollout in rollouts:
-            bug = _new_bug(rollout)
-            if bug and has_solvers:
-                rate = solve_rate(attempts.get(bug, []))
-                rewards.append(injector_reward(True, rate, alpha=self._environment.alpha))
-            else:
-                rewards.append(rollout.reward)
-        return rewards
+        with_solvers = {task.project for task in tasks if task.role == SOLVER}
+        return [
+            self._reward_by_solvers(rollout, attempts.get(_new_bug(rollout), []))
+            if _new_bug(rollout) and task.project in with_solvers
+            else rollout.reward
+            for task, rollout in zip(tasks, rollouts, strict=True)
+        ]
+
+    def _reward_by_solvers(self, rollout: Rollout, attempts: Sequence[bool | None]) -> float | None:
+        """Return the reward of a new bug: its solve rate decides the outcome, and other scores are as they were."""
+        outcome = rollout.outcome
+        by_rate = injector_reward(True, solve_rate(attempts), alpha=self._environment.alpha)
+        if by_rate is None or outcome is None or outcome.reward is None or rollout.reward is None:
+            return None
+        weight = self._environment.outcome_weight
+        return rollout.reward - weight * outcome.reward + weight * by_rate
 
     def _log(
         self,
@@ -276,9 +352,19 @@ class PolicyRollouts:
 
 
 def policy_reward(
-    given: Sequence[float | None], role: Sequence[str], success: Sequence[bool | None], log_metric: Any, **row: Any
+    given: Sequence[float | None],
+    role: Sequence[str],
+    success: Sequence[bool | None],
+    context_full: Sequence[bool],
+    log_metric: Any,
+    **row: Any,
 ) -> list[float | None]:
-    """Return the rewards that `PolicyRollouts` has computed, and log them by role: a reward function of the trainer."""
+    """Return the rewards that `PolicyRollouts` has computed, and log them by role: a reward function of the trainer.
+
+    It also logs the shares of rollouts without a reward and of those that the context has ended.
+    """
+    log_metric("without_reward", sum(reward is None for reward in given) / len(given))
+    log_metric("context_full", sum(context_full) / len(context_full))
     for name, rate in ((SOLVER, "solve_rate"), (INJECTOR, "valid_rate")):
         rewards = [r for r, played in zip(given, role, strict=True) if played == name and r is not None]
         graded = [s for s, played in zip(success, role, strict=True) if played == name and s is not None]

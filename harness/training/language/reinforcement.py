@@ -6,6 +6,7 @@ update is from fresh rollouts, so every ratio is 1 and nothing is clipped. Up to
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from random import Random
 from typing import Any
 
 from harness.environments.task import Tasks
-from harness.training.language.guarded import build, metrics_writer, save_model, train
+from harness.training.language.guarded import build, is_main, metrics_writer, save_model, train
 from harness.training.language.models import (
     adapter_of,
     context_of,
@@ -32,6 +33,7 @@ from harness.training.language.policy_rollouts import (
 from harness.training.language.run_folder import RunFolder
 from harness.training.language.supervised import Watch, common_arguments
 from harness.training.language.training import finish, require_tracker
+from harness.training.language.update_counts import total
 from pytest_ssr.errors import SettingsError
 
 _ROUNDS = 64
@@ -65,15 +67,33 @@ def train_in_environment(
         group=policy.group,
         seed=plan.seed,
         samples=plan.tracking.samples,
-        context=context_of(model),
+        context=_context(plan, policy, model),
+        reply_tokens=policy.reply_tokens,
     )
     trainer = _trainer(plan, rollouts, folder, model, tokenizer, rows, arguments, watch)
     start = time.monotonic()
     watch("training")
     begun = train(trainer, plan, folder)
     save_model(trainer, folder)
-    facts = {"rows": len(rows), "left_out": rollouts.left_out.to_json(), "namesakes": list(namesakes)}
+    facts = {
+        "rows": len(rows),
+        "rollouts": total(folder).to_json(),
+        "left_out": rollouts.left_out.to_json(),
+        "namesakes": list(namesakes),
+    }
     return finish(trainer, folder, plan, facts, begun, start)
+
+
+def _context(plan: Plan, policy: Policy, model: Any) -> int:
+    """Return the tokens of the longest sequence; 0 without a limit. Raises SettingsError if it cannot have a reply."""
+    context = min((limit for limit in (plan.data.max_length, context_of(model)) if limit), default=0)
+    if context and policy.reply_tokens >= context:
+        raise SettingsError(
+            f"--reply-tokens {policy.reply_tokens} must be less than the {context} tokens of the context (--max-length "
+            "or the model's), which also has the prompt",
+            option="reply-tokens",
+        )
+    return context
 
 
 def _trainer(
@@ -89,11 +109,14 @@ def _trainer(
     import trl
     from datasets import Dataset
 
+    # For a rollout without a reward, it would print the whole rollout; they are counted instead.
+    logging.getLogger(trl.GRPOTrainer.__module__).setLevel(logging.ERROR)
     return build(
         trl.GRPOTrainer,
+        trl.GRPOConfig,
+        arguments,
         folder,
         model=model,
-        args=trl.GRPOConfig(**arguments),
         train_dataset=Dataset.from_list(list(rows)),
         processing_class=tokenizer,
         reward_funcs=[policy_reward],
@@ -105,15 +128,7 @@ def _trainer(
 
 def _arguments(plan: Plan, policy: Policy, folder: RunFolder) -> dict[str, Any]:
     """Return the arguments of the trainer; one generation gives one update."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    rollouts, together = policy.group * policy.tasks, plan.optimization.batch * processes
-    if rollouts % together:
-        raise SettingsError(
-            f"an update has {rollouts} rollouts (--group times --tasks), which {together} at a time (--batch times "
-            "processes) do not divide",
-            option="batch",
-        )
-    batches = rollouts // together
+    batches = policy.batches(plan.optimization.batch, int(os.environ.get("WORLD_SIZE", "1")))
     is_reinforce = plan.method is Method.REINFORCE
     return {
         **common_arguments(plan, folder),
@@ -160,5 +175,6 @@ def _rows(plan: Plan, policy: Policy, environment: PolicyEnvironment, folder: Ru
         else:
             tasks += solver
     rows = [task.row() for task in tasks]
-    folder.begin(plan.identity(), rows, [])
+    if is_main():
+        folder.begin(plan.identity(), rows, [])
     return rows

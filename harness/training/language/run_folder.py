@@ -23,7 +23,7 @@ from pytest_ssr.errors import SettingsError
 _COMPLETE = "complete"
 _PREFIX = "checkpoint-"
 _SETTINGS = "settings.json"
-_FIRST = frozenset({_SETTINGS, "data.jsonl", "checkpoints", "rollouts.jsonl", "trajectories"})
+_FIRST = frozenset({_SETTINGS, "data.jsonl", "checkpoints", "counts.jsonl", "rollouts.jsonl", "trajectories"})
 """What a folder contains before the first update."""
 
 
@@ -52,6 +52,11 @@ class RunFolder:
     def rollouts(self) -> Path:
         """The file of sampled rollouts."""
         return self.path / "rollouts.jsonl"
+
+    @property
+    def counts(self) -> Path:
+        """The file of counts of rollouts: a JSON object for each update."""
+        return self.path / "counts.jsonl"
 
     @property
     def has_begun(self) -> bool:
@@ -161,8 +166,8 @@ class RunFolder:
         shutil.rmtree(self.checkpoints / f"{_PREFIX}{step}", ignore_errors=True)
 
     def cut_back(self, step: int) -> None:
-        """Remove the lines of updates after a step from the metrics and the sampled rollouts."""
-        for file in (self.metrics, self.rollouts):
+        """Remove the lines of updates after a step from the metrics, the counts and the sampled rollouts."""
+        for file in (self.metrics, self.counts, self.rollouts):
             if file.exists():
                 kept = [json.dumps(line) for line in read_lines(file) if line.get("step", 0) <= step]
                 write_text(file, "".join(f"{line}\n" for line in kept))

@@ -141,19 +141,22 @@ def supervised_trainer(
     arguments = common_arguments(plan, folder)
     if plan.optimization.beta is not None and plan.method in (Method.DPO, Method.KTO):
         arguments["beta"] = plan.optimization.beta
+    arguments["max_length"] = None
     if plan.method is Method.DPO:
-        kind, settings = trl.DPOTrainer, trl.DPOConfig(**arguments, max_length=None)
+        kind, config = trl.DPOTrainer, trl.DPOConfig
     elif plan.method is Method.KTO:
-        kind, settings = trl.KTOTrainer, trl.KTOConfig(**arguments, max_length=None)
+        kind, config = trl.KTOTrainer, trl.KTOConfig
     else:
-        packing = plan.data.packing
-        kind = trl.SFTTrainer
-        settings = trl.SFTConfig(**arguments, packing=packing, max_length=limit if packing else None)
+        kind, config = trl.SFTTrainer, trl.SFTConfig
+        arguments["packing"] = plan.data.packing
+        if plan.data.packing:
+            arguments["max_length"] = limit
     return build(
         kind,
+        config,
+        arguments,
         folder,
         model=model,
-        args=settings,
         train_dataset=data,
         processing_class=tokenizer,
         peft_config=adapter_of(plan.base, plan.adapter),

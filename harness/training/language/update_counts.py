@@ -1,0 +1,57 @@
+"""Count what becomes of the rollouts of each update, in all processes of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from harness.environments.adapters.trl import Rollout, of_all_processes
+from harness.records.trajectory import ExitReason
+from harness.training.language.run_folder import RunFolder, read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateCounts:
+    """Numbers of rollouts."""
+
+    played: int = 0
+    failed: int = 0
+    """Without a reward, because a failure of the sandbox left no grade."""
+    untried: int = 0
+    """Without a reward, because no solver tried the bug."""
+    context_full: int = 0
+    """Ended because the context had no room for another reply."""
+
+    @classmethod
+    def of(cls, rollouts: Iterable[Rollout], rewards: Iterable[float | None]) -> UpdateCounts:
+        """Count the rollouts of this process."""
+        pairs = list(zip(rollouts, rewards, strict=True))
+        without = [rollout for rollout, reward in pairs if reward is None]
+        failed = sum(rollout.reward is None for rollout in without)
+        full = sum(rollout.full is ExitReason.CONTEXT for rollout, _ in pairs)
+        return cls(len(pairs), failed, len(without) - failed, full)
+
+    @property
+    def without_reward(self) -> int:
+        """The number of rollouts that have no reward, and of which nothing is learned."""
+        return self.failed + self.untried
+
+    def of_all_processes(self, trainer: Any) -> UpdateCounts:
+        """Return the sum over all processes, which have to call this together."""
+        return _sum(UpdateCounts(*numbers) for numbers in of_all_processes(astuple(self), trainer))
+
+    def to_json(self) -> dict[str, int]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "without_reward": self.without_reward}
+
+
+def total(folder: RunFolder) -> UpdateCounts:
+    """Return the sum over all updates of a run."""
+    lines = read_lines(folder.counts) if folder.counts.exists() else []
+    return _sum(UpdateCounts(line["played"], line["failed"], line["untried"], line["context_full"]) for line in lines)
+
+
+def _sum(counts: Iterable[UpdateCounts]) -> UpdateCounts:
+    columns = zip(*map(astuple, counts), strict=True)
+    return UpdateCounts(*map(sum, columns))
