@@ -25,8 +25,9 @@ from rows import write_project, written
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.environments import EnvironmentSettings
+from harness.environments.solve_tasks import SolveWork
 from harness.environments.task import Outcome
-from harness.training.language.policy_rollouts import PolicyEnvironment, PolicyRollouts, PolicyTask
+from harness.training.language.policy_rollouts import PolicyEnvironment, PolicyRollouts, PolicyTask, Update
 from harness.training.language.run_folder import RunFolder
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.filterwarnings("ignore")]  # From third-party packages.
@@ -100,11 +101,11 @@ def test_both_roles_learn_from_one_batch(proven: Proven, tmp_path: Path) -> None
 
 def test_the_reward_of_a_new_bug_is_by_the_solve_rate_of_its_solvers(proven: Proven, tmp_path: Path) -> None:
     environment = PolicyEnvironment({}, {}, EnvironmentSettings(), alpha=0.8)
-    rollouts = PolicyRollouts(environment, RunFolder(tmp_path), group=4, seed=0, samples=0, context=0)
+    rollouts = PolicyRollouts(environment, RunFolder(tmp_path), group=4, seed=0, samples=0)
     injected = [played(1.0, True, artifact="new"), played(1.0, True, artifact="untried"), played(-1.0, False)]
     injected.append(played(None, None))
     tasks = [PolicyTask("injector", "p")] * 4 + [PolicyTask("solver", "p")] * 4
-    tasks = rollouts._with_bugs(tasks, dict(enumerate(injected)), step=0)
+    tasks = rollouts._with_bugs(tasks, dict(enumerate(injected)), Update(0))
     assert {task.bug for task in tasks[4:]} == {"new"}
     solved = [played(1.0, True), played(-1.0, False), played(-1.0, False), played(-1.0, False)]
     rewards = rollouts._rewards(tasks, [*injected, *solved])
@@ -167,6 +168,45 @@ def test_a_row_that_cannot_be_used_is_skipped_unless_all_are(
     assert "acme__shop-2" in left_out["examples"][0]
 
 
+def test_a_rollout_without_a_reward_is_counted_and_not_printed(
+    proven: Proven, actor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graded, failed = SolveWork.outcome, []
+
+    def outcome(self: SolveWork, done: Any) -> Outcome:
+        if not failed:
+            failed.append(done)
+            return Outcome(None, None, "sandbox-failed", "the sandbox is gone")
+        return graded(self, done)
+
+    monkeypatch.setattr(SolveWork, "outcome", outcome)
+    out = tmp_path / "run"
+    assert main(argv("grpo", proven, actor, out, "--updates", "1", "--group", "4", "--batch", "4")) == ExitCode.DONE
+    counts = {"played": 4, "failed": 1, "untried": 0, "context_full": 0, "without_reward": 1}
+    assert report(out)["rollouts"] == counts
+    [line] = lines(out)
+    assert line["without_reward"] == 0.25
+    captured = capsys.readouterr()
+    # TRL would print the prompt.
+    assert str(proven.project) not in captured.out + captured.err
+    assert "1 of 4 rollouts" in captured.out + captured.err
+
+
+def test_a_solver_needs_a_bug_before_a_model_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project, store = tmp_path / "project", tmp_path / "store"
+    project.mkdir()
+    for create in (False, True):
+        if create:
+            store.mkdir()
+        command = ["train", "grpo", str(project), "--store", str(store), "--roles", "solver", "--updates", "1"]
+        command += ["--model", str(tmp_path / "absent-model"), "--out", str(tmp_path / "run")]
+        assert main(command) == ExitCode.USAGE
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert str(store) in error
+        assert "absent-model" not in error
+
+
 def played(reward: float | None, success: bool | None, **details: str) -> Any:
     return SimpleNamespace(reward=reward, outcome=Outcome(reward, success, "code", "text", details))
 
@@ -199,6 +239,7 @@ def test_what_cannot_be_played_is_refused(
         "an odd number of tasks for two roles": ("--updates", "1", "--roles", "both"),
         "a batch that does not divide an update": ("--updates", "1", "--batch", "3"),
         "a group of one": ("--updates", "1", "--group", "1"),
+        "a context without room for a reply": ("--updates", "1", "--max-length", "2"),
         "an evaluation set": ("--updates", "1", "--exclude", f"owner/{proven.project.name}"),
         "a file that does not exist": ("--updates", "1", "--exclude", "absent.jsonl"),
     }
