@@ -155,6 +155,7 @@ def test_solvers_of_a_project_without_bugs_inject_until_it_has_one(tmp_path: Pat
     script(INVALID, VALID, INVALID, INVALID, INVALID, Outcome(1.0, True, "valid", "", {"artifact": "late"}))
     columns = rollouts_of(tmp_path)(prompts("p", "q"), trainer())
     assert columns["role"] == ["injector"] * 2 + ["solver"] * 2 + ["injector"] * 4
+    assert columns["success"] == [False, True, True, True, False, False, False, True]
     # The bug in p is solved always, those in q are as good as any valid one.
     assert columns["given"] == [-1.0, pytest.approx(-0.8), 1.0, 1.0, -1.0, -1.0, -1.0, 1.0]
     [sampled] = lines(tmp_path / "rollouts.jsonl")
