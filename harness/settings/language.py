@@ -149,7 +149,18 @@ class TrackingSettings:
     )
     run_name: str = option("", "NAME", "name of the run for the tracker (default: the folder's)")
     every: int = option(
-        _TRACKING.every, "N", "updates between two lines of metrics", flag="log-every", bound=AT_LEAST_1
+        _TRACKING.every,
+        "N",
+        "updates between two lines of metrics; each checkpoint has one, too",
+        flag="log-every",
+        bound=AT_LEAST_1,
+    )
+    samples: int = option(
+        _TRACKING.samples,
+        "N",
+        "rollouts of each update in rollouts.jsonl (grpo, reinforce)",
+        flag="log-rollouts",
+        bound=AT_LEAST_0,
     )
 
 

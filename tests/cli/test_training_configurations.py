@@ -58,6 +58,7 @@ def test_it_parses_for_every_method(file: Path) -> None:
         ("grpo", "--epochs=3"),
         ("grpo", "--accumulation=2"),
         ("grpo", "--rollout-usd=1"),
+        ("sft", "--log-rollouts=1"),
     ],
 )
 def test_an_option_without_an_effect_is_refused(method: str, option: str) -> None:

@@ -45,6 +45,7 @@ _WITH_EFFECT = {
     "ignore-token-ids": _ON_TOKENS,
     "epochs": _ON_ROWS,
     "accumulation": _ON_ROWS,
+    "log-rollouts": (Method.GRPO, Method.REINFORCE),
     "rollout-usd": (),
     "rollout-tokens": (),
     "beta": (Method.DPO, Method.KTO, Method.GRPO, Method.REINFORCE),

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.training.language.models import EXHAUSTED, widen
+from harness.training.language.memory import raise_if_exhausted
+from harness.training.language.models import widen
 from harness.training.language.plan import Plan
-from harness.training.language.run_folder import RunFolder, step_of
+from harness.training.language.run_folder import RunFolder, read_lines, step_of
 from pytest_ssr.errors import (
     SettingsError,
     SsrError,
@@ -55,6 +56,7 @@ def guarded(trainer: type[Any], folder: RunFolder) -> type[Any]:
             except Exception as error:
                 # torch and safetensors raise errors of their own if a write fails.
                 folder.drop_checkpoint(step)
+                raise_if_exhausted(error)
                 raise _write_error(folder, f"the checkpoint of update {step}", error) from None
 
     Guarded.__name__ = trainer.__name__
@@ -73,11 +75,17 @@ def _write_error(folder: RunFolder, what: str, error: Exception) -> StoreWriteEr
 def build(
     trainer: type[Any], config: Callable[..., Any], arguments: Mapping[str, Any], folder: RunFolder, **options: Any
 ) -> Any:
-    """Return a guarded trainer with a configuration of these arguments; raises SettingsError for what TRL refuses."""
+    """Return a guarded trainer with a configuration of these arguments.
+
+    Raises SettingsError for what TRL refuses, and TrainingError without enough memory.
+    """
     try:
         return guarded(trainer, folder)(args=config(**arguments), **options)
-    except (ValueError, NotImplementedError, ImportError) as error:
-        raise SettingsError(f"{trainer.__name__} refuses the settings: {' '.join(str(error).split())}") from None
+    except Exception as error:
+        raise_if_exhausted(error)  # The trainer moves the model to the GPU.
+        if isinstance(error, ValueError | NotImplementedError | ImportError):
+            raise SettingsError(f"{trainer.__name__} refuses the settings: {' '.join(str(error).split())}") from None
+        raise
 
 
 def metrics_writer(folder: RunFolder, watch: Callable[[str], None]) -> Any:
@@ -87,6 +95,11 @@ def metrics_writer(folder: RunFolder, watch: Callable[[str], None]) -> Any:
     class MetricsWriter(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             self.logged = time.monotonic()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if control.should_save:
+                # A run that continues from this checkpoint averages from here on, so this one has to do so as well.
+                control.should_log = True
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
             if state.is_world_process_zero and logs and ("loss" in logs or "reward" in logs):
@@ -120,7 +133,6 @@ def train(trainer: Any, plan: Plan, folder: RunFolder) -> int:
 
     Raises TrainingError or StoreWriteError if it cannot go on.
     """
-    import torch
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
@@ -129,19 +141,28 @@ def train(trainer: Any, plan: Plan, folder: RunFolder) -> int:
     begun = step_of(last)
     if is_main():
         folder.cut_back(begun)
-    if plan.base.dtype == "auto" and not plan.optimization.sharding:
-        # FSDP wants the same type in all weights of a group.
-        widen(trainer.model)
+    # TRL counts from 0 when a run continues, except for grpo.
+    trainer._total_train_tokens = _tokens_before(folder, begun)
     try:
+        if plan.base.dtype == "auto" and not plan.optimization.sharding:
+            # FSDP wants the same type in all weights of a group.
+            widen(trainer.model)
         trainer.train(resume_from_checkpoint=str(last) if last is not None else None)
-    except (torch.OutOfMemoryError, MemoryError):
-        raise TrainingError(EXHAUSTED) from None
-    except (SsrError, OSError):
+    except SsrError:
         raise
     except Exception as error:
+        raise_if_exhausted(error)
+        if isinstance(error, OSError):
+            raise
         step = trainer.state.global_step
         raise TrainingError(f"the training ended after update {step}: {describe_unexpected(error)}") from error
     return begun
+
+
+def _tokens_before(folder: RunFolder, step: int) -> int:
+    """Return the number of tokens of all updates up to a checkpoint."""
+    lines = read_lines(folder.metrics) if step else []
+    return int(max((line.get("num_tokens", 0) for line in lines if line["step"] <= step), default=0))
 
 
 def save_model(trainer: Any, folder: RunFolder) -> None:
@@ -149,6 +170,7 @@ def save_model(trainer: Any, folder: RunFolder) -> None:
     try:
         trainer.save_model(str(folder.model))
     except Exception as error:
+        raise_if_exhausted(error)
         raise _write_error(folder, "the model", error) from None
 
 

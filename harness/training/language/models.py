@@ -11,17 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.training.language.encoding import Encoder, base_name
+from harness.training.language.memory import raise_if_exhausted
 from harness.training.language.plan import Adapter, Base, Data
-from pytest_ssr.errors import MissingExtraError, SettingsError, TrainingError
+from pytest_ssr.errors import MissingExtraError, SettingsError
 
-EXHAUSTED = (
-    "memory is exhausted; begin in another folder (--out) with a lower --batch or --max-length, with "
-    "--gradient-checkpointing, an adapter, --bits or, without an adapter, --dtype bfloat16. If something else took the "
-    "memory, the same command continues from the last checkpoint"
-)
-"""The message for memory that does not suffice."""
 _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "peft": "PEFT"}
-_CONFIGURATIONS = ("config.json", "adapter_config.json")
 
 
 def require_packages() -> None:
@@ -48,22 +42,36 @@ def require_packages() -> None:
 @contextmanager
 def _loading(model: str) -> Iterator[None]:
     """Turn errors into SettingsError or TrainingError: a file of a model can be damaged in any way."""
-    import torch
-
-    if Path(model).is_dir() and not any((Path(model) / name).is_file() for name in _CONFIGURATIONS):
-        raise SettingsError(f"--model {model} is not a model: it has no config.json", option="model")
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError):
-        raise TrainingError(EXHAUSTED) from None
-    except (OSError, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise SettingsError(f"--model {model} cannot be loaded: {text[:300]}", option="model") from None
+    except SettingsError:
+        raise
     except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise_if_exhausted(error)
+        if isinstance(error, OSError | ValueError):
+            damage, text = "", str(error)
+        else:
+            damage, text = "; its files may be damaged", f"{type(error).__name__}: {error}"
         raise SettingsError(
-            f"--model {model} cannot be loaded; its files may be damaged: {text[:300]}", option="model"
+            f"--model {model} cannot be loaded{damage}: {' '.join(text.split())[:300]}", option="model"
         ) from None
+
+
+def _require_model(model: str) -> None:
+    """Raise SettingsError for a folder without a model, and for an adapter.
+
+    transformers would load an adapter's base model, on which PEFT then puts a new adapter instead of that one.
+    """
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    if find_adapter_config_file(model) is not None:
+        raise SettingsError(
+            f"--model {model} is an adapter; merge it with its base model first, as docs/training.md shows, and train "
+            "on the merged model",
+            option="model",
+        )
+    if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+        raise SettingsError(f"--model {model} is not a model: it has no config.json", option="model")
 
 
 def load_tokenizer(base: Base) -> Any:
@@ -71,6 +79,7 @@ def load_tokenizer(base: Base) -> Any:
     from transformers import AutoTokenizer
 
     with _loading(base.model):
+        _require_model(base.model)
         tokenizer = AutoTokenizer.from_pretrained(base.model)
     if base.chat_template is not None:
         try:
@@ -99,6 +108,7 @@ def load_model(base: Base, adapter: Adapter) -> Any:
         options["quantization_config"] = _quantization(base)
         options["device_map"] = {"": int(os.environ.get("LOCAL_RANK", "0"))}
     with _loading(base.model):
+        _require_model(base.model)
         return AutoModelForCausalLM.from_pretrained(base.model, **options)
 
 

@@ -130,7 +130,7 @@ class Tracking:
     every: int = 1
     """Updates between two lines of metrics."""
     samples: int = 2
-    """Rollouts of each update that are written to the log."""
+    """Rollouts of each update that are written to rollouts.jsonl."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from pytest_ssr.errors import SettingsError
 
 _COMPLETE = "complete"
 _PREFIX = "checkpoint-"
+_LENGTH = frozenset({"optimization.epochs", "optimization.updates"})
 _SETTINGS = "settings.json"
 _FIRST = frozenset({_SETTINGS, "data.jsonl", "checkpoints", "counts.jsonl", "rollouts.jsonl", "trajectories"})
 """What a folder contains before the first update."""
@@ -101,7 +102,15 @@ class RunFolder:
             known = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise SettingsError(f"{file} is damaged; choose another folder with --out", option="out") from None
-        if different := _differences(known, identity):
+        different = _differences(known, identity)
+        if different and _LENGTH.issuperset(different):
+            raise SettingsError(
+                f"--out {self.path} has a training of another length ({', '.join(different)}), on which its learning rate "
+                f"depends. Once it has finished, train its model in another folder with --model {self.model}; merge an "
+                "adapter before, as docs/training.md shows",
+                option="out",
+            )
+        if different:
             raise SettingsError(
                 f"--out {self.path} has a training with other settings ({', '.join(different)}); choose another folder",
                 option="out",

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +12,7 @@ from typing import Any
 import pytest
 import trl
 from action_model import make_action_model
-from language_runs import lines, report
+from language_runs import killed, lines, report, require_adapter
 from plain import plain_python
 from proven import Proven
 from replies import FIX, NO_FIX, SUBMIT
@@ -217,24 +212,23 @@ def played(reward: float | None, success: bool | None, **details: str) -> Any:
     return SimpleNamespace(reward=reward, outcome=Outcome(reward, success, "code", "text", details))
 
 
-def test_a_killed_run_continues_with_the_same_rewards(proven: Proven, actor: Path, tmp_path: Path) -> None:
-    options = ("--updates", "6", "--learning-rate", "0.001", "--checkpoint-every", "2", "--group", "4", "--batch", "4")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert main(argv("grpo", proven, actor, whole, *options)) == ExitCode.DONE
-    command = [sys.executable, "-m", "harness.cli", *argv("grpo", proven, actor, killed, *options)]
-    with subprocess.Popen(command, start_new_session=True) as process:
-        while process.poll() is None:
-            metrics = killed / "metrics.jsonl"
-            if metrics.exists() and len(metrics.read_text().splitlines()) >= 3:
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-            time.sleep(0.01)
-    assert process.returncode == -signal.SIGKILL
-    assert main(argv("grpo", proven, actor, killed, *options)) == ExitCode.DONE
-    assert report(killed)["continued_after"] >= 2
-    names = ("step", "reward", "loss", "grad_norm", "solve_rate")
-    curves = [[[line[name] for name in names] for line in lines(run)] for run in (whole, killed)]
+@pytest.mark.parametrize(("method", "adapter"), [("grpo", "none"), ("reinforce", "lora")])
+def test_a_killed_run_continues_with_the_same_rewards(
+    method: str, adapter: str, proven: Proven, actor: Path, tmp_path: Path
+) -> None:
+    options = ("--updates", "6", "--learning-rate", "0.01", "--checkpoint-every", "2", "--group", "4", "--batch", "4")
+    options = (*options, "--adapter", adapter, "--log-rollouts", "1")
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    assert main(argv(method, proven, actor, whole, *options)) == ExitCode.DONE
+    killed(argv(method, proven, actor, out, *options), out, after=3)
+    assert main(argv(method, proven, actor, out, *options)) == ExitCode.DONE
+    assert report(out)["continued_after"] >= 2
+    names = ("step", "reward", "loss", "grad_norm", "solve_rate", "num_tokens")
+    curves = [[[line[name] for name in names] for line in lines(run)] for run in (whole, out)]
     assert curves[0] == curves[1]
+    assert len((out / "rollouts.jsonl").read_text().splitlines()) == 6
+    if adapter == "lora":
+        require_adapter(actor, out / "model")
 
 
 def test_what_cannot_be_played_is_refused(

@@ -1,0 +1,35 @@
+"""Recognise exhausted memory, which Python, PyTorch and the operating system report in several ways."""
+
+from __future__ import annotations
+
+import errno
+
+from pytest_ssr.errors import TrainingError
+
+EXHAUSTED = (
+    "memory is exhausted; begin in another folder (--out) with a lower --batch or --max-length, with "
+    "--gradient-checkpointing, an adapter, --bits or, without an adapter, --dtype bfloat16. If something else took the "
+    "memory, the same command continues from the last checkpoint"
+)
+"""The message for memory that does not suffice."""
+_MESSAGES = ("DefaultCPUAllocator", "CUDA error: out of memory", "ALLOC_FAILED", "std::bad_alloc")
+"""Parts of the messages of errors for which PyTorch has no class: of a CPU, the CUDA driver, its libraries and C++."""
+
+
+def raise_if_exhausted(error: BaseException) -> None:
+    """Raise TrainingError if an error, or one that led to it, is due to exhausted memory of a GPU or the machine."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if _is_exhausted(cause):
+            raise TrainingError(EXHAUSTED) from None
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    import torch
+
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, RuntimeError) and any(part in str(error) for part in _MESSAGES):
+        return True
+    return isinstance(error, torch.OutOfMemoryError | MemoryError)
