@@ -105,9 +105,9 @@ class RunFolder:
         different = _differences(known, identity)
         if different and _LENGTH.issuperset(different):
             raise SettingsError(
-                f"--out {self.path} has a training of another length ({', '.join(different)}), on which its learning rate "
-                f"depends. Once it has finished, train its model in another folder with --model {self.model}; merge an "
-                "adapter before, as docs/training.md shows",
+                f"--out {self.path} has a training of another length ({', '.join(different)}), and its learning rates "
+                f"are for that one. Once it has finished, train on in another folder with --model {self.model}, after "
+                "merging an adapter as docs/training.md shows",
                 option="out",
             )
         if different:
