@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -244,7 +245,8 @@ def _alone(out: Path) -> Iterator[None]:
     """Hold the folder of a run, and report what cannot be written there."""
     from harness.training.language.run_folder import RunFolder
 
-    with writing(out), RunFolder(out).alone():
+    # Trackers print to stdout, which is for the report.
+    with writing(out), RunFolder(out).alone(), contextlib.redirect_stdout(sys.stderr):
         yield
 
 

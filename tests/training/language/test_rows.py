@@ -484,6 +484,14 @@ def test_a_tracker_has_the_loss(rollouts: Path, model: Path, tmp_path: Path) -> 
     assert [event.value for event in events] == pytest.approx([line["loss"] for line in lines(out)])
 
 
+def test_what_a_tracker_prints_is_not_part_of_the_report(
+    rollouts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.training.language.guarded.widen", lambda model: print("a new run"))
+    assert train("sft", rollouts, model, tmp_path / "run", "--updates", "1", "--json") == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["updates"] == 1
+
+
 def test_a_finished_run_is_not_repeated(rollouts: Path, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert train("sft", rollouts, model, out, "--updates", "1") == ExitCode.DONE
