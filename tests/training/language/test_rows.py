@@ -431,7 +431,6 @@ def too_much(*_: object, **__: object) -> None:
         "harness.training.language.guarded.widen",
         "trl.SFTTrainer.compute_loss",
         "transformers.Trainer._save_checkpoint",
-        "trl.SFTTrainer.save_model",
     ],
 )
 def test_memory_that_is_exhausted_ends_the_run(
