@@ -12,8 +12,17 @@ EXHAUSTED = (
     "memory, the same command continues from the last checkpoint"
 )
 """The message for memory that does not suffice."""
-_MESSAGES = ("DefaultCPUAllocator", "CUDA error: out of memory", "ALLOC_FAILED", "std::bad_alloc")
-"""Parts of the messages of errors for which PyTorch has no class: of a CPU, the CUDA driver, its libraries and C++."""
+_MESSAGES = (
+    "DefaultCPUAllocator",
+    "Cannot allocate memory",
+    "CUDA error: out of memory",
+    "ALLOC_FAILED",
+    "std::bad_alloc",
+)
+"""Parts of the messages of errors for which PyTorch has no class.
+
+They are of its allocator for CPUs, the operating system, the CUDA driver, CUDA's libraries, and C++.
+"""
 
 
 def raise_if_exhausted(error: BaseException) -> None:

@@ -188,6 +188,7 @@ def test_memory_that_is_exhausted_ends_the_run(
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("std::bad_alloc"),
+        RuntimeError("unable to mmap 373391416 bytes from file <model.safetensors>: Cannot allocate memory (12)"),
         MemoryError(),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
