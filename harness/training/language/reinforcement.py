@@ -164,7 +164,8 @@ def _rows(plan: Plan, policy: Policy, environment: PolicyEnvironment, folder: Ru
             solver += [PolicyTask(SOLVER, project, bug) for bug in opened.ids]
             opened.close()
     tasks: list[PolicyTask] = []
-    for _ in range(_ROUNDS):
+    # An update has `policy.tasks` different rows, and a round has at least one.
+    for _ in range(max(_ROUNDS, policy.tasks)):
         rng.shuffle(solver)
         if policy.roles == "both":
             # A solver repairs what the injector before it has made, so both are in the same project and update.
