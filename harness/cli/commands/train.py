@@ -101,7 +101,6 @@ def train_search(settings: TrainSearchSettings) -> int:
 
 def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal) -> list[StoredBug]:
     """Return the proven bugs of stores; those of held-out projects are left out."""
-    from harness.training.search.sources import without_shared_code
     from harness.training.search.stored_bugs import stored_bugs
 
     def note(name: str, error: SsrError) -> None:
@@ -111,9 +110,18 @@ def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], termi
     bugs = list(stored_bugs(stores, note)) if stores else []
     if stores and not bugs:
         raise SettingsError("no store of --episodes has a proven bug in one function", option="episodes")
-    code = list({bug.code.folder: bug.code for bug in bugs}.values())
-    kept = {source.folder for source in without_shared_code(code, held_out, terminal.note)}
-    return [bug for bug in bugs if bug.code.folder in kept]
+    samples = {bug.code.folder: bug for bug in bugs}
+    shared = {
+        folder: other
+        for folder, bug in samples.items()
+        if (other := next((o for o in held_out if bug.code.shares_code(o)), None)) is not None
+    }
+    for folder, other in shared.items():
+        terminal.note(
+            f"the proven bugs of {samples[folder].project} are left out: it shares files with {other.folder}, which is "
+            "held out"
+        )
+    return [bug for bug in bugs if bug.code.folder not in shared]
 
 
 def train_selfplay(settings: TrainSelfPlaySettings) -> int:
