@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 
 from pytest_ssr.errors import TrainingError
 
@@ -35,10 +36,10 @@ def raise_if_exhausted(error: BaseException) -> None:
 
 
 def _is_exhausted(error: BaseException) -> bool:
-    import torch
-
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, RuntimeError) and any(part in str(error) for part in _MESSAGES):
         return True
-    return isinstance(error, torch.OutOfMemoryError | MemoryError)
+    # An error of PyTorch is only raised where it has been imported.
+    torch = sys.modules.get("torch")
+    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
