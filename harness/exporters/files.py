@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ def parsed(data: bytes) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file; raises SkippedError if the file has none."""
     try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode) or info.st_size > MOST_BYTES:
+            raise damaged(f"{path.name} is not a regular file of at most {MOST_BYTES // 1024**2} MiB")
         return parsed(path.read_bytes())
     except OSError as error:
         raise damaged(f"{path.name} cannot be read: {error.strerror}") from None

@@ -37,6 +37,7 @@ STORE_MARK = "ssr-store.json"
 STAGING = ".tmp-"
 """Begins the names of trees that are being written."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
+_MODES = frozenset((0o100644, 0o100755, 0o120000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +214,24 @@ def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
 
 def read_manifest(directory: Path) -> dict[str, FileStamp] | None:
     """Return the files of a stored tree as its manifest lists them; None if that is missing or damaged."""
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        return {path: FileStamp(mode, sha256) for path, (mode, sha256) in manifest.items()}
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError):
+    path = directory / MANIFEST
+    if not path.is_file():
         return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        files = {name: FileStamp(mode, sha256) for name, (mode, sha256) in manifest.items()}
+        is_valid = all(_is_valid(name, stamp) for name, stamp in files.items())
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return files if is_valid else None
+
+
+def _is_valid(path: str, stamp: FileStamp) -> bool:
+    """Return whether an entry of a manifest is that of a file inside of the tree; raises ValueError or TypeError."""
+    os.fsencode(path)
+    parts = PurePosixPath(path).parts
+    is_inside = bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in path
+    return is_inside and stamp.mode in _MODES and isinstance(stamp.sha256, str)
 
 
 def is_complete(directory: Path) -> bool:

@@ -111,7 +111,7 @@ def read_artifact(directory: Path) -> BugArtifact:
             raise ArtifactError(f"{directory}: {entry!r} does not belong to an artifact; remove it")
         if name in data:
             raise ArtifactError(f"{directory}: {name} exists under both of its names; keep one")
-        data[name] = _content(directory / entry)
+        data[name] = read_regular_file(directory / entry)
     missing = [n for n in FIVE_FILES if n not in data]
     if missing:
         raise ArtifactError(f"{directory}: {', '.join(missing)} missing; an artifact needs {', '.join(FIVE_FILES)}")
@@ -145,7 +145,8 @@ def write_artifact(directory: Path, artifact: BugArtifact, *, prompt_names: bool
         target.chmod(0o755 if name == SCRIPT else 0o644)
 
 
-def _content(path: Path) -> bytes:
+def read_regular_file(path: Path) -> bytes:
+    """Return the content of a file; raises ArtifactError for a link, a pipe, or one that is too large."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             info = os.fstat(file.fileno())

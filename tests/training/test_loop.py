@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -119,10 +120,13 @@ def test_only_bugs_in_one_function_are_learned_from(tmp_path):
     one = text.replace("value < low", "value <= low")
     assert bugs(one) == ["clamp"]
     assert bugs(one.replace("least=1", "least=2")) == []
+    assert bugs("LIMIT = 1\n\n\n" + one) == []
+    assert bugs(one.replace("def clamp", "@staticmethod\ndef clamp")) == []
+    assert bugs(one + "\n\ndef clamp(value):\n    return value\n") == []
 
 
 @pytest.mark.bubblewrap
-@pytest.mark.parametrize("damage", ["tree", "artifact", ""])
+@pytest.mark.parametrize("damage", ["tree", "large", "manifest", "artifact", "edited", "pipe", ""])
 def test_a_stored_bug_that_cannot_be_read_is_left_out(tmp_path, capsys, damage):
     one = project(tmp_path, "one")
     store = tmp_path / "store"
@@ -133,12 +137,26 @@ def test_a_stored_bug_that_cannot_be_read_is_left_out(tmp_path, capsys, damage):
         (tree,) = (store / "trees").glob("*/tree/one.py")
         tree.chmod(0o644)
         tree.write_text("def clamp(): pass\n")
+    elif damage == "large":
+        (tree,) = (store / "trees").glob("*/tree/one.py")
+        tree.chmod(0o644)
+        os.truncate(tree, 1 << 44)
+    elif damage == "manifest":
+        (manifest,) = (store / "trees").glob("*/manifest.json")
+        manifest.write_text(json.dumps({"one.py": [[1], "hash"], "../other.py": [0o100644, "hash"]}))
+    elif damage == "edited":
+        # Comments of the script change nothing but the id.
+        script = artifact / "test_script.sh"
+        script.write_text(script.read_text() + "# more\n")
+    elif damage == "pipe":
+        (artifact / "artifact.json").unlink()
+        os.mkfifo(artifact / "artifact.json")
     elif damage == "artifact":
         (artifact / "bug_inject.diff").write_text("not a patch\n")
     skipped: list[SkippedError] = []
     bugs = list(stored_bugs([store], lambda _, error: skipped.append(error)))
-    codes = {"tree": [SkipCode.NO_TREE], "artifact": [SkipCode.DAMAGED], "": []}
-    assert [error.code for error in skipped] == codes[damage]
+    no_tree = damage in ("tree", "manifest")
+    assert [error.code for error in skipped] == [SkipCode.NO_TREE if no_tree else SkipCode.DAMAGED] * bool(damage)
     assert [bug.project for bug in bugs] == ([] if damage else ["one"])
 
 

@@ -18,6 +18,7 @@ from harness.selfplay.rounds import Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import MissingExtraError, SettingsError, SsrError
+from pytest_ssr.project.snapshot import name_of
 from pytest_ssr.storage.store import Store, key_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def _require(out: Path, injectors: str, seed: int, *, generator: bool) -> None:
 def train_search(settings: TrainSearchSettings) -> int:
     """Train the policy; return 0."""
     _require(settings.out, settings.injector, settings.seed, generator=settings.generator)
+    if "lesson" in settings.typed and not settings.episodes:
+        raise SettingsError("--lesson has no effect without --episodes", option="lesson")
     from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import open_sources, without_shared_code
     from harness.training.search.training import train
@@ -81,7 +84,8 @@ def train_search(settings: TrainSearchSettings) -> int:
         f"{len(report.projects)} projects: {bugs} bugs, {covered} with a right candidate; {report.trees} trees"
     )
     if settings.episodes:
-        terminal.echo(f"proven bugs of stores: {report.proven[0]}, {report.proven[1]} with a right candidate")
+        deciding = f"; {report.deciding} of projects that decide when to stop" if report.deciding else ""
+        terminal.echo(f"proven bugs of stores: {report.proven[0]}, {report.proven[1]} with a right candidate{deciding}")
     if report.comparison is not None:
         comparison = report.comparison
         terminal.echo(
@@ -110,18 +114,15 @@ def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], termi
     bugs = list(stored_bugs(stores, note)) if stores else []
     if stores and not bugs:
         raise SettingsError("no store of --episodes has a proven bug in one function", option="episodes")
-    samples = {bug.code.folder: bug for bug in bugs}
-    shared = {
-        folder: other
-        for folder, bug in samples.items()
-        if (other := next((o for o in held_out if bug.code.shares_code(o)), None)) is not None
-    }
-    for folder, other in shared.items():
-        terminal.note(
-            f"the proven bugs of {samples[folder].project} are left out: it shares files with {other.folder}, which is "
-            "held out"
-        )
-    return [bug for bug in bugs if bug.code.folder not in shared]
+    kept = [bug for bug in bugs if not any(_is_of(bug, source) for source in held_out)]
+    for project in sorted({bug.project for bug in bugs} - {bug.project for bug in kept}):
+        terminal.note(f"the proven bugs of {project} are left out, because it is held out")
+    return kept
+
+
+def _is_of(bug: StoredBug, source: SourceFolder) -> bool:
+    """Return whether a bug is of a project: of its name, or of one that shares files with it."""
+    return bug.project == name_of(source.folder, default=source.name) or source.has_any(bug.hashes)
 
 
 def train_selfplay(settings: TrainSelfPlaySettings) -> int:

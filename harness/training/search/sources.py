@@ -7,7 +7,7 @@ import hashlib
 import os
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from harness.solvers.search.token_model import TokenModel, tokens_of
@@ -55,7 +55,11 @@ class SourceFolder:
         The installed copy of a project has other paths than its repository, and fewer files.
         """
         one, two = ({(s.folder / p).resolve() for p in s.code_paths()} for s in (self, other))
-        return not one.isdisjoint(two) or not self._files_with_functions.isdisjoint(other._files_with_functions)
+        return not one.isdisjoint(two) or self.has_any(other._files_with_functions)
+
+    def has_any(self, hashes: Collection[str]) -> bool:
+        """Return whether it has a file with functions whose content has one of these SHA-256 hashes."""
+        return not self._files_with_functions.isdisjoint(hashes)
 
     def paths(self) -> Sequence[str]:
         """Return the paths of all Python files, sorted."""

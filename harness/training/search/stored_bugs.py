@@ -1,7 +1,11 @@
-"""Read the proven bugs of stores, with the repairs that attempts submitted and the grader found resolved."""
+"""Read the proven bugs of stores, with the repairs that attempts submitted and the grader found resolved.
+
+A store may come from a stranger: an artifact must have the files of its id, and a project those of its tree's hash.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +15,15 @@ from harness.exporters.library import Library
 from harness.exporters.protocol import Task
 from harness.exporters.skipped import SkipCode, SkippedError, damaged
 from harness.exporters.sources import find_sources, index_sources
+from harness.exporters.tasks import snapshot_of
 from harness.training.search.examples import Bug
-from harness.training.search.sources import SourceFolder
-from pytest_ssr.errors import ArtifactError, ProjectError
-from pytest_ssr.patch import Patch
-from pytest_ssr.project.snapshot import Snapshot, is_complete, read_manifest
+from harness.training.search.sources import MAX_FILE_BYTES
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.patch import FileEntry, Patch, apply_patch
+from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.source.syntax_tree import parse, scopes
+from pytest_ssr.records.artifact import BugArtifact, read_regular_file
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +32,8 @@ class StoredBug:
 
     project: str
     """The name of the project."""
-    code: SourceFolder
-    """The project's files without the bug."""
+    hashes: frozenset[str]
+    """The SHA-256 hashes of the project's files without the bug."""
     bug: Bug
 
 
@@ -41,41 +46,56 @@ def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError
     sources = find_sources(stores)
     with Index() as index:
         index_sources(index, sources, report_skip)
-        library, folders = Library(sources, index), dict[Path, SourceFolder]()
+        library = Library(sources, index)
         for task in library.tasks():
-            if task.order > 1:
-                continue
             try:
-                original, artifact = _original(task), task.artifact()
-                code = folders.setdefault(task.tree, SourceFolder(task.tree / "tree"))
-                for bug in proven_bugs(original, artifact, task.operator):
-                    repairs = tuple(_repaired(library, task, original, artifact, bug.path))
-                    yield StoredBug(task.repository, code, replace(bug, repairs=repairs))
-            except (ArtifactError, ProjectError) as error:
+                bug = _bug_of(task) if task.order == 1 else None
+            except (ArtifactError, OSError) as error:
                 report_skip(f"artifact {task.id}", damaged(str(error)))
             except SkippedError as error:
                 report_skip(f"artifact {task.id}", error)
+            else:
+                if bug is not None:
+                    hashes = frozenset(stamp.sha256 for stamp in snapshot_of(task).files.values())
+                    bug = replace(bug, repairs=tuple(_repaired(library, task.id, bug)))
+                    yield StoredBug(task.repository, hashes, bug)
 
 
-def _original(task: Task) -> CodebaseState:
-    """Return the code without the bug; raises SkippedError if the store no longer has it."""
-    files = read_manifest(task.tree) if task.tree.is_dir() and is_complete(task.tree) else None
-    if files is None:
+def _bug_of(task: Task) -> Bug | None:
+    """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError."""
+    snapshot, artifact = snapshot_of(task), task.artifact()
+    if artifact.content_id(task.tree_hash) != task.id:
+        raise damaged("its files are not those that its id names")
+    if len(artifact.bug.paths) != 1:
+        return None
+    (path,) = artifact.bug.paths
+    before = _file_of(snapshot, path)
+    after = apply_patch(artifact.bug, lambda _: before)[path]
+    if before is None or after is None or len(before.data) > MAX_FILE_BYTES:
+        return None
+    return bug_in_one_function(task.operator, path, before.data, after.data)
+
+
+def _file_of(snapshot: Snapshot, path: str) -> FileEntry | None:
+    """Return a file of a stored tree; None if it has none. Raises SkippedError if it is not the file of its hash."""
+    stamp = snapshot.files.get(path)
+    if stamp is None:
+        return None
+    data = read_regular_file(snapshot.directory / path)
+    if hashlib.sha256(data).hexdigest() != stamp.sha256:
         raise SkippedError(SkipCode.NO_TREE)
-    return CodebaseState(Snapshot(task.tree / "tree", files, task.tree_hash, task.tree / "tree"))
+    return FileEntry(data, stamp.mode)
 
 
-def _repaired(
-    library: Library, task: Task, original: CodebaseState, artifact: BugArtifact, path: str
-) -> Iterator[bytes]:
+def _repaired(library: Library, task: str, bug: Bug) -> Iterator[bytes]:
     """Yield the file after each resolved attempt."""
-    weakened = original.apply(artifact.bug).apply(artifact.weaken)
-    for location in library.index.rollouts(task.id, "solver"):
+    for location in library.index.rollouts(task, "solver"):
         try:
             record = library.record(location)
             if record.reward is None or record.reward <= 0 or record.data["patch"] is None:
                 continue
-            entry = weakened.apply(Patch.parse(record.data["patch"].encode())).entry(path)
+            patch = Patch.parse(record.data["patch"].encode()).select([bug.path])
+            entry = apply_patch(patch, lambda _: FileEntry(bug.buggy)).get(bug.path)
         except (SkippedError, ArtifactError):
             continue
         if entry is not None:
@@ -84,21 +104,36 @@ def _repaired(
 
 def proven_bugs(original: CodebaseState, artifact: BugArtifact, operator: str) -> Iterator[Bug]:
     """Yield the bug of an artifact if all of it is in one function of one file."""
-    buggy = original.apply(artifact.bug)
-    entries = [(path, original.entry(path), buggy.entry(path)) for path in artifact.bug.paths]
-    if len(entries) != 1:
+    if len(artifact.bug.paths) != 1:
         return
-    ((path, before, after),) = entries
-    if before is None or after is None:
-        return
-    sources = parse(path, before.data), parse(path, after.data)
-    if None in sources:
-        return
-    texts = [
-        {s.qualname: source.text(s.node) for s in scopes(source) if s.kind == "function"}
-        for source in sources
-        if source is not None
-    ]
-    changed = [name for name, text in texts[0].items() if texts[1].get(name, text) != text]
-    if len(changed) == 1:
-        yield Bug(operator, path, changed[0], before.data, after.data)
+    (path,) = artifact.bug.paths
+    before, after = original.entry(path), original.apply(artifact.bug).entry(path)
+    if before is not None and after is not None:
+        bug = bug_in_one_function(operator, path, before.data, after.data)
+        if bug is not None:
+            yield bug
+
+
+def bug_in_one_function(operator: str, path: str, before: bytes, after: bytes) -> Bug | None:
+    """Return the bug that makes one file of another; None unless the files differ in one function only."""
+    original, buggy = parse(path, before), parse(path, after)
+    if original is None or buggy is None:
+        return None
+    functions = _functions(buggy)
+    for scope in _functions(original).values():
+        changed = functions.get(scope.qualname)
+        if changed is None or original.text(scope.node) == buggy.text(changed.node):
+            continue
+        rest = before[: scope.node.start_byte], before[scope.node.end_byte :]
+        is_all = after == buggy.text(changed.node).join(rest)
+        return Bug(operator, path, scope.qualname, before, after) if is_all else None
+    return None
+
+
+def _functions(source: ParsedSource) -> dict[str, Scope]:
+    """Return the functions of a file by name, without those of the same name as another one."""
+    found: dict[str, Scope | None] = {}
+    for scope in scopes(source):
+        if scope.kind == "function":
+            found[scope.qualname] = scope if scope.qualname not in found else None
+    return {name: scope for name, scope in found.items() if scope is not None}

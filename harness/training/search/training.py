@@ -68,6 +68,8 @@ class TrainingReport:
     """The number of all bugs of each operator, and of those with a right candidate."""
     proven: tuple[int, int] = (0, 0)
     """The same for the proven bugs of stores that were learned from."""
+    deciding: int = 0
+    """The number of proven bugs that were not, because their projects decide when to stop."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON data."""
@@ -101,12 +103,12 @@ def train(
     data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished, generator=generator)
     names = unique_names([*sources, *held_out])
     own = replace(data, examples={s.folder: data.examples[s.folder] for s in sources})
-    stored_code = list({bug.code.folder: bug.code for bug in stored}.values())
-    played = [s.folder for s in sources if any(s.shares_code(code) for code in stored_code)]
-    validating = validation_folders(own, seed=settings.seed, played=played)
+    stored_files = frozenset[str]().union(*{bug.hashes for bug in stored})
+    validating = validation_folders(
+        own, seed=settings.seed, played=[s.folder for s in sources if s.has_any(stored_files)]
+    )
     deciding = [s for s in sources if s.folder in validating]
-    left = {code.folder for code in stored_code if any(code.shares_code(s) for s in deciding)}
-    bugs = [(bug.project, bug.bug) for bug in stored if bug.code.folder not in left]
+    bugs = [(bug.project, bug.bug) for bug in stored if not any(s.has_any(bug.hashes) for s in deciding)]
     if bugs:
         watch(f"listing repairs of {len(bugs)} proven bugs")
     proven = ProvenExamples.of(bugs, own, lesson)
@@ -130,6 +132,7 @@ def train(
         compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
         {operator: count_covered(examples) for operator, examples in sorted(by_operator.items())},
         count_covered(proven.reversed or proven.rewarded),
+        len(stored) - len(bugs),
     )
 
 

@@ -53,7 +53,7 @@ class Generator:
     weights: Mapping[str, Floats]
     _network: Network = field(init=False)
     _files: dict[bytes, FileContext] = field(default_factory=dict)
-    _known: dict[tuple[bytes, str], list[tuple[Repair, float]]] = field(default_factory=dict)
+    _known: dict[tuple[str, bytes, int], list[tuple[Repair, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._network = Network(self.weights)
@@ -80,12 +80,14 @@ class Generator:
 
     def repairs(self, source: ParsedSource, scope: Scope) -> list[tuple[Repair, float]]:
         """Return repairs with the logarithms of their probabilities, the likeliest first."""
-        known = self._known.get((source.data, scope.qualname))
+        # Files can be equal, and so can the names of functions, such as of a property and its setter.
+        key = (source.path, source.data, scope.start)
+        known = self._known.get(key)
         if known is None:
             known = self._written(source, scope)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[source.data, scope.qualname] = known
+            self._known[key] = known
         return known
 
     def _written(self, source: ParsedSource, scope: Scope) -> list[tuple[Repair, float]]:
