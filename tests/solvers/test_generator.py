@@ -126,6 +126,19 @@ def test_generated_repairs_are_the_same_each_time_and_parse():
     assert all(r.pattern == GENERATED for r, _ in first)
 
 
+def test_generated_repairs_are_of_their_own_file_and_function():
+    generator = random_generator()
+    accessors = b"class A:\n    @property\n    def v(self):\n        return self.a\n\n    @v.setter\n    def v(self, a):\n        self.a = a\n"
+    for path in ("a.py", "b.py"):
+        source = parse(path, accessors)
+        assert source is not None
+        for scope in (s for s in scopes(source) if s.kind == "function"):
+            repairs = [repair for repair, _ in generator.repairs(source, scope)]
+            assert repairs
+            assert {repair.path for repair in repairs} == {path}
+            assert all(scope.start <= edit.start <= scope.end for repair in repairs for edit in repair.edits)
+
+
 def test_generated_repairs_leave_the_sum_of_the_weights_and_most_of_it_to_the_patterns():
     source, named = parsed()
     repairs = repairs_of(source, named["Box.fill"], list(named.values()))

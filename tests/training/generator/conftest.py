@@ -5,4 +5,4 @@ from __future__ import annotations
 import importlib.util
 
 if importlib.util.find_spec("torch") is None:
-    collect_ignore = ["test_generator_training.py"]
+    collect_ignore = ["test_generator_selfplay.py", "test_generator_training.py"]
