@@ -12,7 +12,7 @@ from harness.cli.main import main
 from harness.exporters.skipped import SkipCode, SkippedError
 from harness.solvers.search.policy import load_policy
 from harness.training.search.loop import LoopReport, write_report
-from harness.training.search.stored_bugs import proven_bugs, stored_bugs
+from harness.training.search.stored_bugs import bug_in_one_function, stored_bugs
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -63,17 +63,18 @@ def test_only_bugs_in_one_function_are_learned_from(tmp_path):
     runner = open_runner(folder, Store(tmp_path / "store"), settings=RuleSettings(), compiled=False)
     original, text = runner.original, CODE.format(name="one")
 
-    def bugs(changed: str) -> list[str]:
+    def function(changed: str) -> str | None:
         buggy = original.replace({"one.py": FileEntry(changed.encode())})
         artifact = BugArtifact(b"", ("test_one.py",), b"", buggy.patch_from(original), Patch.parse(b""))
-        return [bug.qualname for bug in proven_bugs(original, artifact, "operator")]
+        bug = bug_in_one_function(artifact, "operator", original.entry)
+        return bug.qualname if bug is not None else None
 
     one = text.replace("value < low", "value <= low")
-    assert bugs(one) == ["clamp"]
-    assert bugs(one.replace("least=1", "least=2")) == []
-    assert bugs("LIMIT = 1\n\n\n" + one) == []
-    assert bugs(one.replace("def clamp", "@staticmethod\ndef clamp")) == []
-    assert bugs(one + "\n\ndef clamp(value):\n    return value\n") == []
+    assert function(one) == "clamp"
+    assert function(one.replace("least=1", "least=2")) is None
+    assert function("LIMIT = 1\n\n\n" + one) is None
+    assert function(one.replace("def clamp", "@staticmethod\ndef clamp")) is None
+    assert function(one + "\n\ndef clamp(value):\n    return value\n") is None
 
 
 @pytest.mark.bubblewrap

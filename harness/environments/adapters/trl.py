@@ -199,7 +199,7 @@ class Rollout:
         return str(trainer.processing_class.decode(ids[:room], skip_special_tokens=True))
 
     def add_turn(self, turn: Turn, trainer: Any, *, with_logprobs: bool) -> bool:
-        """Append the tokens of an observation as far as there is room; return whether there is none for a reply."""
+        """Append as many tokens of an observation as fit; return whether the rollout is full."""
         self.turns.append(turn)
         if turn.outcome is not None:
             return False

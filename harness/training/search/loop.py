@@ -28,7 +28,7 @@ from harness.training.search.examples import Bug
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
 from harness.training.search.policy_fitting import Lesson, ProvenExamples, StaticData, fit_policy, validation_folders
 from harness.training.search.rates import Rate, rate_of
-from harness.training.search.stored_bugs import proven_bugs
+from harness.training.search.stored_bugs import bug_in_one_function
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
@@ -184,7 +184,8 @@ class Loop:
                 continue
             original, artifact = originals[episode.project], self.store.artifact(episode.artifact_id)
             weakened = original.apply(artifact.bug).apply(artifact.weaken)
-            for bug in proven_bugs(original, artifact, episode.operator):
+            bug = bug_in_one_function(artifact, episode.operator, original.entry)
+            if bug is not None:
                 entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
                 yield episode.project, replace(bug, repairs=tuple(e.data for e in entries if e is not None))
 

@@ -21,7 +21,6 @@ from harness.training.search.sources import MAX_FILE_BYTES
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.project.snapshot import Snapshot
-from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact, read_regular_file
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 
@@ -49,31 +48,26 @@ def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError
         library = Library(sources, index)
         for task in library.tasks():
             try:
-                bug = _bug_of(task) if task.order == 1 else None
+                stored = _stored_bug(library, task) if task.order == 1 else None
             except (ArtifactError, OSError) as error:
                 report_skip(f"artifact {task.id}", damaged(str(error)))
             except SkippedError as error:
                 report_skip(f"artifact {task.id}", error)
             else:
-                if bug is not None:
-                    hashes = frozenset(stamp.sha256 for stamp in snapshot_of(task).files.values())
-                    bug = replace(bug, repairs=tuple(_repaired(library, task.id, bug)))
-                    yield StoredBug(task.repository, hashes, bug)
+                if stored is not None:
+                    yield stored
 
 
-def _bug_of(task: Task) -> Bug | None:
+def _stored_bug(library: Library, task: Task) -> StoredBug | None:
     """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError."""
     snapshot, artifact = snapshot_of(task), task.artifact()
     if artifact.content_id(task.tree_hash) != task.id:
         raise damaged("its files are not those that its id names")
-    if len(artifact.bug.paths) != 1:
+    bug = bug_in_one_function(artifact, task.operator, lambda path: _file_of(snapshot, path))
+    if bug is None or len(bug.original) > MAX_FILE_BYTES:
         return None
-    (path,) = artifact.bug.paths
-    before = _file_of(snapshot, path)
-    after = apply_patch(artifact.bug, lambda _: before)[path]
-    if before is None or after is None or len(before.data) > MAX_FILE_BYTES:
-        return None
-    return bug_in_one_function(task.operator, path, before.data, after.data)
+    hashes = frozenset(stamp.sha256 for stamp in snapshot.files.values())
+    return StoredBug(task.repository, hashes, replace(bug, repairs=tuple(_repaired(library, task.id, bug))))
 
 
 def _file_of(snapshot: Snapshot, path: str) -> FileEntry | None:
@@ -102,20 +96,19 @@ def _repaired(library: Library, task: str, bug: Bug) -> Iterator[bytes]:
             yield entry.data
 
 
-def proven_bugs(original: CodebaseState, artifact: BugArtifact, operator: str) -> Iterator[Bug]:
-    """Yield the bug of an artifact if all of it is in one function of one file."""
+def bug_in_one_function(artifact: BugArtifact, operator: str, read: Callable[[str], FileEntry | None]) -> Bug | None:
+    """Return the bug of an artifact; None unless all of it is in one function of one file.
+
+    read: returns a file of the original; None if it does not exist. Raises ArtifactError if the bug does not apply.
+    """
     if len(artifact.bug.paths) != 1:
-        return
+        return None
     (path,) = artifact.bug.paths
-    before, after = original.entry(path), original.apply(artifact.bug).entry(path)
-    if before is not None and after is not None:
-        bug = bug_in_one_function(operator, path, before.data, after.data)
-        if bug is not None:
-            yield bug
-
-
-def bug_in_one_function(operator: str, path: str, before: bytes, after: bytes) -> Bug | None:
-    """Return the bug that makes one file of another; None unless the files differ in one function only."""
+    old = read(path)
+    new = apply_patch(artifact.bug, lambda _: old)[path]
+    if old is None or new is None:
+        return None
+    before, after = old.data, new.data
     original, buggy = parse(path, before), parse(path, after)
     if original is None or buggy is None:
         return None
