@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.solvers.search.generator.code_stream import NEWLINE, code_of, stream_of
-from harness.solvers.search.generator.context import FileContext
+from harness.solvers.search.generator.context import FileContext, Part
 from harness.solvers.search.generator.generator import GENERATED, PARTS, Generator, load_generator
 from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
 from harness.solvers.search.generator.network import shapes
@@ -39,7 +39,7 @@ def parsed(data: bytes = SOURCE):
 
 
 def random_generator(texts=(b"\n", b"self", b".", b"(", b")", b"return", b"None", b"=")) -> Generator:
-    vocabulary, rng = Vocabulary(texts), np.random.default_rng(1)
+    vocabulary, rng = Vocabulary(texts), np.random.default_rng(2)
     sizes = shapes(vocabulary.rows, len(vocabulary), 8, 12, PARTS, DISTANCES)
     weights = {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in sizes.items()}
     return Generator(vocabulary, weights)
@@ -110,11 +110,11 @@ def test_a_context_does_not_hold_what_is_missing():
     start = data.index(b"secret_name")
     file, scope = FileContext(source), named["Box.fill"]
     hole = Hole(HoleKind.BLOCK, start, start + len(b"secret_name(item)"))
-    context = file.context(scope, file.scope_scores(scope), hole)
+    context = file.of(scope, hole).context(hole)
     assert b"secret_name" not in context.texts
     assert context.texts[context.hole] == b""
     assert len(context.parts) == len(context.texts)
-    assert context.parts[context.hole] == 3
+    assert context.parts[context.hole] is Part.HOLE
 
 
 def test_generated_repairs_are_the_same_each_time_and_parse():
@@ -201,7 +201,7 @@ def test_a_policy_whose_generator_was_changed_gets_a_clear_error(tmp_path: Path)
     from harness.solvers.search.token_model import TokenModel
     from harness.solvers.search.trees import read_trees
 
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(2)
     data = lightgbm.Dataset(rng.normal(size=(50, len(NAMES))), label=rng.normal(size=50))
     ranker = lightgbm.train({"verbosity": -1, "min_data_in_leaf": 2}, data, num_boost_round=1)
     Policy(read_trees(ranker.model_to_string(), len(NAMES)), TokenModel(), generator=random_generator()).save(tmp_path)

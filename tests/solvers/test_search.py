@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.donors import module_names, ordered_parameters, unused_names
+from harness.solvers.search.generator.project_lines import ProjectLines
 from harness.solvers.search.localisation import ochiai
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
@@ -189,6 +191,33 @@ def test_a_policy_scores_repairs_without_the_weight_of_their_function(proven: Pr
         for log, repair in logs:
             suspicion = workspace.suspicion.of(repair.path, repair.first, repair.last, function=repair.function)
             assert log == pytest.approx(sharpness * math.log(suspicion) + scored(repair))
+    solver.release(task)
+
+
+@pytest.mark.bubblewrap
+def test_a_generator_sees_the_failing_tests_and_their_messages(proven: Proven, tmp_path: Path) -> None:
+    seen = []
+
+    class Watching:
+        def with_generated(self, source: object, scope: object, repairs: object, project: ProjectLines) -> object:
+            seen.append((source, scope, project))
+            return repairs
+
+    class Indifferent(Policy):
+        def scores(self, source: object, scope: object, repairs: Sequence[Repair]) -> list[float]:
+            return [0.5] * len(repairs)
+
+    task, solver = open_task(proven.runner, proven.artifact, tmp_path / "task"), SearchSolver()
+    workspace = solver._workspace(task)
+    workspace.use(Indifferent(None, TokenModel(), generator=Watching()))  # type: ignore[arg-type]
+    workspace.repairs(workspace.original)
+    (project,) = {project for _, _, project in seen}
+    source, scope = next((source, scope) for source, scope, _ in seen if scope.qualname == "add")
+    _, tests = project.about(source.path, scope, [])
+    assert b"add" in tests
+    messages = " ".join(workspace.baseline.messages[test] for test in workspace.failing)
+    assert messages
+    assert {name.decode() for name in project.named} == set(re.findall(r"[A-Za-z_]\w*", messages))
     solver.release(task)
 
 

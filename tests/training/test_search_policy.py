@@ -521,6 +521,8 @@ def test_only_the_files_of_examples_are_left(tmp_path):
         ["one", "two", "--injector", "nothing"],
         ["one", "two", "--share", "2"],
         ["one", "two", "--seed", "-1"],
+        ["one", "two", "--holes", "5"],
+        ["one", "two", "--lesson", "grades"],
     ],
 )
 def test_wrong_arguments_of_training_are_reported(projects, tmp_path, monkeypatch, arguments, capsys):

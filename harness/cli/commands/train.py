@@ -35,22 +35,25 @@ _MOST_SEED = 2**31 - 1
 """LightGBM's seeds are 32-bit integers, and NumPy's are not negative."""
 
 
-def _require(out: Path, injectors: str, seed: int, *, generator: bool) -> None:
+def _require(settings: TrainSearchSettings | TrainSelfPlaySettings) -> None:
     """Raise MissingExtraError or SettingsError before any work if a training cannot end well."""
+    out, seed = settings.out, settings.seed
     if importlib.util.find_spec("lightgbm") is None:
         raise MissingExtraError("LightGBM", "search")
-    if generator and importlib.util.find_spec("torch") is None:
+    if "holes" in settings.typed and not settings.generator:
+        raise SettingsError("--holes has no effect without --generator", option="holes")
+    if settings.generator and importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "generator")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"--out {out} is not a folder", option="out")
     if not 0 <= seed <= _MOST_SEED:
         raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
-    load_injectors(injectors)
+    load_injectors(settings.injector)
 
 
 def train_search(settings: TrainSearchSettings) -> int:
     """Train the policy; return 0."""
-    _require(settings.out, settings.injector, settings.seed, generator=settings.generator)
+    _require(settings)
     if "lesson" in settings.typed and not settings.episodes:
         raise SettingsError("--lesson has no effect without --episodes", option="lesson")
     from harness.training.search.policy_fitting import Lesson, TrainingSettings
@@ -60,7 +63,7 @@ def train_search(settings: TrainSearchSettings) -> int:
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
     sources = without_shared_code(open_sources(settings.source), held_out, terminal.note)
-    stored = _stored_bugs(settings.episodes, held_out, terminal)
+    stored = _stored_bugs(settings.episodes, held_out, terminal, with_lines=settings.generator)
     holes = settings.holes if settings.generator else 0
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share, holes)
     with writing(settings.out):
@@ -103,7 +106,9 @@ def train_search(settings: TrainSearchSettings) -> int:
     return ExitCode.DONE
 
 
-def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal) -> list[StoredBug]:
+def _stored_bugs(
+    stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal, *, with_lines: bool
+) -> list[StoredBug]:
     """Return the proven bugs of stores; those of held-out projects are left out."""
     from harness.training.search.stored_bugs import stored_bugs
 
@@ -111,7 +116,7 @@ def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], termi
         terminal.note(f"{name} is left out: {error}")
 
     terminal.status("reading the proven bugs of stores")
-    bugs = list(stored_bugs(stores, note)) if stores else []
+    bugs = list(stored_bugs(stores, note, with_lines=with_lines)) if stores else []
     if stores and not bugs:
         raise SettingsError("no store of --episodes has a proven bug in one function", option="episodes")
     kept = [bug for bug in bugs if not any(_is_of(bug, source) for source in held_out)]
@@ -127,7 +132,7 @@ def _is_of(bug: StoredBug, source: SourceFolder) -> bool:
 
 def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     """Play, fit and measure; return 0."""
-    _require(settings.out, settings.injector, settings.seed, generator=settings.generator)
+    _require(settings)
     from harness.training.plots import selfplay_plot
     from harness.training.search.loop import LearningSearch, Loop, LoopSettings, write_report
     from harness.training.search.policy_fitting import Lesson, TrainingSettings

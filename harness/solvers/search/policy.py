@@ -31,6 +31,7 @@ from pytest_ssr.storage.store import key_of
 
 if TYPE_CHECKING:
     from harness.solvers.search.generator.generator import Generator
+    from harness.solvers.search.generator.project_lines import ProjectLines
     from harness.solvers.search.trees import Trees
 
 _FORMAT = 1
@@ -63,11 +64,16 @@ class Policy:
     generator: Generator | None = None
     """Writes repairs that no pattern gives; None for the patterns alone."""
 
-    def completed(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[Repair]:
-        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is."""
+    def completed(
+        self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair], project: ProjectLines | None = None
+    ) -> list[Repair]:
+        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is.
+
+        project: the lines that the generator may see besides those of the file.
+        """
         if self.generator is None:
             return list(repairs)
-        return self.generator.with_generated(source, scope, repairs)
+        return self.generator.with_generated(source, scope, repairs, project)
 
     def scores(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the logarithms of scores of the repairs of one scope, which compare with those of other scopes."""

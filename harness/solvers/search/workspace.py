@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.demonstration import Demonstration
+from harness.solvers.search.generator.project_lines import ProjectLines, project_lines
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
@@ -90,6 +91,7 @@ class SearchWorkspace:
     policy: Policy | None = None
     """Ranks the repairs of a function; None for the weights of their patterns."""
     _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
+    _lines: ProjectLines | None = None
 
     @property
     def original(self) -> CodebaseState:
@@ -118,6 +120,7 @@ class SearchWorkspace:
 
     def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
         functions = self._suspicious_functions()
+        lines = self._project_lines() if self.policy is not None and self.policy.generator is not None else None
         generated = set(functions[:_MAX_GENERATED])
         for path in dict.fromkeys(p for p, _ in functions):
             names = {n for p, n in functions if p == path}
@@ -134,12 +137,19 @@ class SearchWorkspace:
                     # One list of all functions: what a function's weights add up to does not count.
                     sharpness = _SHARPNESS * self.policy.sharpness
                     if (path, scope.qualname) in generated:
-                        repairs = self.policy.completed(source, scope, repairs)
+                        repairs = self.policy.completed(source, scope, repairs, lines)
                     logs = self.policy.scores(source, scope, repairs)
                 for log, repair in zip(logs, repairs, strict=True):
                     suspicion = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
                     if suspicion:
                         yield sharpness * math.log(suspicion) + log, repair
+
+    def _project_lines(self) -> ProjectLines:
+        """Return the lines of the project that a generator may see; they are read once for all attempts."""
+        if self._lines is None:
+            failing = {test: self.baseline.messages.get(test, "") for test in self.failing}
+            self._lines = project_lines(self.original, failing)
+        return self._lines
 
     def _suspicious_functions(self) -> list[tuple[str, str]]:
         """Return (path, function) of the most suspicious functions, in order; listing others is not worth the time."""

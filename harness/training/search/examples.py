@@ -10,7 +10,7 @@ import io
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.generator.generator import GENERATED, Generator
+from harness.solvers.search.generator.project_lines import ProjectLines
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.token_model import TokenModel
 from harness.storage.atomic_write import write_bytes
@@ -76,16 +77,20 @@ class Bug:
     buggy: bytes
     repairs: tuple[bytes, ...] | None = None
     """The file after each repair that is right; None if only the original is."""
+    lines: ProjectLines | None = field(default=None, compare=False, repr=False)
+    """The lines of the project, for a generator."""
 
 
-def static_bugs(tree: SourceTree, injectors: Sequence[Injector], *, seed: int) -> Iterator[Bug]:
+def static_bugs(
+    tree: SourceTree, injectors: Sequence[Injector], *, seed: int, lines: ProjectLines | None = None
+) -> Iterator[Bug]:
     """Yield the bugs that operators make in the functions of a project."""
     try:
         for candidate in interleave([i.candidates(tree, seed=seed) for i in injectors]):
             data = candidate.changes.get(candidate.path)
             if len(candidate.changes) == 1 and data is not None:
                 original = tree.read(candidate.path)
-                yield Bug(candidate.operator, candidate.path, candidate.scope, original, data)
+                yield Bug(candidate.operator, candidate.path, candidate.scope, original, data, lines=lines)
     except ProjectError:
         return
 
@@ -108,16 +113,45 @@ def examples_of(
     for bug in bugs:
         if made >= count:
             return
-        example = _example(bug, project, tokens, rng, generator)
-        if example is not None:
+        listed = list_repairs(bug, generator)
+        if listed is not None:
             made += 1
-            yield example
+            targets = [listed.original] if bug.repairs is None else list(_repaired(bug))
+            yield _example(listed, targets, project, tokens, rng)
 
 
-def _example(
-    bug: Bug, project: str, tokens: TokenModel, rng: random.Random, generator: Generator | None
-) -> Example | None:
-    """Return the example of a bug; None if it is not in one function of a readable file."""
+def proven_examples(
+    bug: Bug, project: str, tokens: TokenModel, *, seed: int, generator: Generator | None = None
+) -> tuple[Example, Example] | None:
+    """Return the example of a proven bug in which the original is right, and that in which its repairs are.
+
+    None as for `list_repairs`.
+    """
+    listed = list_repairs(bug, generator)
+    if listed is None:
+        return None
+    reverse, graded = (
+        _example(listed, targets, project, tokens, random.Random(f"{project}:{seed}"))
+        for targets in ([listed.original], list(_repaired(bug)))
+    )
+    return reverse, graded
+
+
+@dataclass(frozen=True, slots=True)
+class ListedBug:
+    """The candidate repairs of a bug."""
+
+    bug: Bug
+    source: ParsedSource
+    """The buggy file."""
+    scope: Scope
+    original: bytes
+    """The text of the function without the bug."""
+    repairs: Sequence[Repair]
+
+
+def list_repairs(bug: Bug, generator: Generator | None) -> ListedBug | None:
+    """Return the candidate repairs of a bug; None without any, or if it is not in one function of a readable file."""
     source, original = (parse(bug.path, data) for data in (bug.buggy, bug.original))
     if source is None or original is None or not parses(bug.buggy):
         return None
@@ -126,10 +160,15 @@ def _example(
         return None
     repairs = repairs_of(source, scope, scopes(source))
     if generator is not None:
-        repairs = generator.with_generated(source, scope, repairs)
-    if not repairs:
-        return None
-    targets = [scope_text(original, before)] if bug.repairs is None else list(_repaired(bug))
+        repairs = generator.with_generated(source, scope, repairs, bug.lines)
+    return ListedBug(bug, source, scope, scope_text(original, before), repairs) if repairs else None
+
+
+def _example(
+    listed: ListedBug, targets: Sequence[bytes], project: str, tokens: TokenModel, rng: random.Random
+) -> Example:
+    """Return the example of a bug. targets: the text of the function after each repair that is right."""
+    source, scope, repairs = listed.source, listed.scope, listed.repairs
     reversals = [Reversal(source, scope, target) for target in targets]
     right = [any(_is_right(reversal, repair) for reversal in reversals) for repair in repairs]
     wrong = [i for i, is_right in enumerate(right) if not is_right]
@@ -139,8 +178,8 @@ def _example(
     rows = ScopeFeatures(source, scope, tokens).rows([repairs[i] for i in kept])
     return Example(
         project,
-        bug.operator,
-        changed_lines(scope_text(original, before), scope_text(source, scope)),
+        listed.bug.operator,
+        changed_lines(listed.original, scope_text(source, scope)),
         np.array(rows, dtype=np.float32).reshape(-1, len(NAMES)),
         np.array([repairs[i].weight / total for i in kept]),
         np.array([right[i] for i in kept], dtype=bool),

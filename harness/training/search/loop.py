@@ -22,6 +22,7 @@ from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project, unique_names
 from harness.selfplay.rounds import SelfPlay, Watch
+from harness.solvers.search.generator.project_lines import project_lines
 from harness.solvers.search.solver import SearchSolver
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug
@@ -121,7 +122,9 @@ class Loop:
     _validating: frozenset[Path] = frozenset()
     """The folders of the projects that decide when to stop; nothing else is learned from them."""
     _static: StaticData = field(init=False)
-    _episodes: list[Episode] = field(default_factory=list)
+    _proven: ProvenExamples = field(default_factory=ProvenExamples)
+    """The examples of all rounds so far."""
+    _bugs_learned: int = 0
     _reports: list[RoundReport] = field(default_factory=list)
 
     def run(self) -> LoopReport:
@@ -145,7 +148,6 @@ class Loop:
 
             def after(number: int, episodes: Sequence[Episode]) -> None:
                 self.watch.round(number, episodes)
-                self._episodes += episodes
                 self._learn(number, episodes, run, bugs, measured)
 
             run.watch = replace(self.watch, round=after)
@@ -163,23 +165,26 @@ class Loop:
     ) -> None:
         """Fit the policy to all rounds so far, and measure it."""
         self.watch.status(f"round {number}: fitting the policy")
-        bugs_of_rounds = list(self._bugs(run))
-        proven = ProvenExamples.of(bugs_of_rounds, self._static, self.settings.lesson)
-        policy = fit_policy(self._static, proven, seed=self.play.seed, validating=self._validating)
+        bugs_of_round = list(self._bugs(run, episodes))
+        self._bugs_learned += len(bugs_of_round)
+        self._proven += ProvenExamples.of(bugs_of_round, self._static, self.settings.lesson)
+        policy = fit_policy(self._static, self._proven, seed=self.play.seed, validating=self._validating)
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
         self.solver.forget()
         solved, graded = count_graded([e for e in episodes if e.valid and e.order == 1])
         (places,) = measured.places([policy], watch=self.watch.status)
         rate = solved / graded if graded else None
-        self._report(RoundReport(number, len(bugs_of_rounds), rate, self._target, self._rates(bugs, places)))
+        self._report(RoundReport(number, self._bugs_learned, rate, self._target, self._rates(bugs, places)))
 
-    def _bugs(self, run: SelfPlay) -> Iterator[tuple[str, Bug]]:
-        """Yield the first-order bugs of all rounds with their projects and their resolved repairs."""
+    def _bugs(self, run: SelfPlay, episodes: Sequence[Episode]) -> Iterator[tuple[str, Bug]]:
+        """Yield the first-order bugs of episodes with their projects and their resolved repairs."""
         originals = run.originals()
         validating = {folder.resolve() for folder in self._validating}
         names = {name for name, state in originals.items() if state.snapshot.origin.resolve() in validating}
-        for episode in self._episodes:
+        generates = self._static.generator is not None
+        lines = {name: project_lines(state) for name, state in originals.items() if generates and name not in names}
+        for episode in episodes:
             if not episode.valid or episode.order > 1 or episode.repeated or episode.project in names:
                 continue
             original, artifact = originals[episode.project], self.store.artifact(episode.artifact_id)
@@ -187,7 +192,8 @@ class Loop:
             bug = bug_in_one_function(artifact, episode.operator, original.entry)
             if bug is not None:
                 entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
-                yield episode.project, replace(bug, repairs=tuple(e.data for e in entries if e is not None))
+                repairs = tuple(e.data for e in entries if e is not None)
+                yield episode.project, replace(bug, repairs=repairs, lines=lines.get(episode.project))
 
     def _resolved(self, episode: Episode) -> Iterator[Patch]:
         """Yield the patches of an episode's resolved attempts."""

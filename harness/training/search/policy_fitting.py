@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from harness.solvers.search.generator.generator import Generator
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.token_model import TokenModel
-from harness.training.search.examples import Bug, Example, examples_of
+from harness.training.search.examples import Bug, Example, proven_examples
 from harness.training.search.ranker import fit
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.storage.store import key_of
@@ -70,27 +70,20 @@ class ProvenExamples:
     """What attempts submitted and the grader found resolved is right; see `fit`."""
 
     @classmethod
-    def of(cls, bugs: Sequence[tuple[str, Bug]], static: StaticData, lesson: Lesson) -> ProvenExamples:
+    def of(cls, bugs: Iterable[tuple[str, Bug]], static: StaticData, lesson: Lesson) -> ProvenExamples:
         """Return the examples of bugs, each with the name of its project."""
-
-        def examples(*, graded: bool) -> list[Example]:
-            return [
-                example
-                for project, bug in bugs
-                for example in examples_of(
-                    iter([bug if graded else replace(bug, repairs=None)]),
-                    project,
-                    static.tokens,
-                    count=1,
-                    seed=static.settings.seed,
-                    generator=static.generator,
-                )
-            ]
-
+        made = [
+            proven_examples(bug, project, static.tokens, seed=static.settings.seed, generator=static.generator)
+            for project, bug in bugs
+        ]
+        pairs = [pair for pair in made if pair is not None]
         return cls(
-            examples(graded=False) if lesson is not Lesson.GRADES else (),
-            examples(graded=True) if lesson is not Lesson.REVERSE else (),
+            [reverse for reverse, _ in pairs] if lesson is not Lesson.GRADES else (),
+            [graded for _, graded in pairs] if lesson is not Lesson.REVERSE else (),
         )
+
+    def __add__(self, other: ProvenExamples) -> ProvenExamples:
+        return ProvenExamples([*self.reversed, *other.reversed], [*self.rewarded, *other.rewarded])
 
 
 def validation_folders(static: StaticData, *, seed: int, played: Collection[Path] = ()) -> frozenset[Path]:

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
+from harness.solvers.search.generator.project_lines import MAX_FILE_BYTES, ProjectLines
 from harness.solvers.search.token_model import TokenModel, tokens_of
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.project.file_roles import is_injectable
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.storage.store import key_of
 
-MAX_FILE_BYTES = 150_000
 _MAX_FILES = 2000
 _SKIPPED = frozenset(("site-packages", "test", "tests", "idlelib", "ensurepip", "lib2to3", "turtledemo", "__pycache__"))
 
@@ -44,6 +44,11 @@ class SourceFolder:
         return key_of(*self._code, *(self.read(p).hex() for p in self._code))
 
     @functools.cached_property
+    def key_of_all(self) -> str:
+        """A hash of the code and the tests."""
+        return key_of(*self._paths, *(self.read(p).hex() for p in self._paths))
+
+    @functools.cached_property
     def _files_with_functions(self) -> frozenset[str]:
         """The hashes of the files that bugs can be in; others, such as an empty `__init__.py`, are in many projects."""
         contents = (self.read(path) for path in self._code)
@@ -60,6 +65,11 @@ class SourceFolder:
     def has_any(self, hashes: Collection[str]) -> bool:
         """Return whether it has a file with functions whose content has one of these SHA-256 hashes."""
         return not self._files_with_functions.isdisjoint(hashes)
+
+    @functools.cached_property
+    def lines(self) -> ProjectLines:
+        """The lines of all files."""
+        return ProjectLines((path, self.read(path)) for path in self._paths)
 
     def paths(self) -> Sequence[str]:
         """Return the paths of all Python files, sorted."""

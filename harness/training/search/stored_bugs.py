@@ -16,8 +16,8 @@ from harness.exporters.protocol import Task
 from harness.exporters.skipped import SkipCode, SkippedError, damaged
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.tasks import snapshot_of
+from harness.solvers.search.generator.project_lines import MAX_FILE_BYTES, ProjectLines
 from harness.training.search.examples import Bug
-from harness.training.search.sources import MAX_FILE_BYTES
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.project.snapshot import Snapshot
@@ -36,19 +36,22 @@ class StoredBug:
     bug: Bug
 
 
-def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError], None]) -> Iterator[StoredBug]:
+def stored_bugs(
+    stores: Sequence[Path], report_skip: Callable[[str, SkippedError], None], *, with_lines: bool = False
+) -> Iterator[StoredBug]:
     """Yield the first-order bugs of stores that are in one function.
 
-    report_skip: called with the name of what cannot be read, and the error. Raises SettingsError for a path that has no
-    store.
+    report_skip: called with the name of what cannot be read, and the error. with_lines: whether to read the lines of
+    the projects, for a generator. Raises SettingsError for a path that has no store.
     """
     sources = find_sources(stores)
+    lines: dict[str, ProjectLines] | None = {} if with_lines else None
     with Index() as index:
         index_sources(index, sources, report_skip)
         library = Library(sources, index)
         for task in library.tasks():
             try:
-                stored = _stored_bug(library, task) if task.order == 1 else None
+                stored = _stored_bug(library, task, lines) if task.order == 1 else None
             except (ArtifactError, OSError) as error:
                 report_skip(f"artifact {task.id}", damaged(str(error)))
             except SkippedError as error:
@@ -58,16 +61,30 @@ def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError
                     yield stored
 
 
-def _stored_bug(library: Library, task: Task) -> StoredBug | None:
-    """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError."""
+def _stored_bug(library: Library, task: Task, lines: dict[str, ProjectLines] | None) -> StoredBug | None:
+    """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError.
+
+    lines: those of each project by the hash of its tree, which are added if they are missing; None to leave them out.
+    """
     snapshot, artifact = snapshot_of(task), task.artifact()
     if artifact.content_id(task.tree_hash) != task.id:
         raise damaged("its files are not those that its id names")
     bug = bug_in_one_function(artifact, task.operator, lambda path: _file_of(snapshot, path))
     if bug is None or len(bug.original) > MAX_FILE_BYTES:
         return None
+    if lines is not None:
+        if snapshot.tree_hash not in lines:
+            lines[snapshot.tree_hash] = _lines_of(snapshot)
+        bug = replace(bug, lines=lines[snapshot.tree_hash])
     hashes = frozenset(stamp.sha256 for stamp in snapshot.files.values())
     return StoredBug(task.repository, hashes, replace(bug, repairs=tuple(_repaired(library, task.id, bug))))
+
+
+def _lines_of(snapshot: Snapshot) -> ProjectLines:
+    """Return the lines of a project; raises SkippedError if a file is not that of its hash."""
+    paths = [path for path in sorted(snapshot.files) if path.endswith(".py")]
+    entries = ((path, _file_of(snapshot, path)) for path in paths)
+    return ProjectLines((path, entry.data) for path, entry in entries if entry is not None)
 
 
 def _file_of(snapshot: Snapshot, path: str) -> FileEntry | None:

@@ -140,7 +140,7 @@ def train_generator(sources: Sequence[SourceFolder], folder: Path, settings: Tra
     """Train a generator on the code of the sources; return its file, which is kept for the next run."""
     from harness.training.search.generator.fitting import fit_generator
 
-    keys = sorted(s.key for s in sources)
+    keys = sorted(s.key_of_all for s in sources)
     path = folder / "generators" / f"{key_of(settings.holes, settings.seed, _generator_hash(), *keys)}.npz"
     if not _readable(load_generator, path):
         watch("cutting holes into code")
@@ -219,7 +219,9 @@ def collect(
 
 def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path, generator: Path | None) -> str:
     made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), solver_hash())
-    written_by = (_generator_hash(), key_of(generator.read_bytes().hex())) if generator is not None else ()
+    written_by: tuple[str, ...] = ()
+    if generator is not None:
+        written_by = (_generator_hash(), key_of(generator.read_bytes().hex()), source.key_of_all)
     return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
 
 
@@ -265,8 +267,9 @@ def _write_examples(
     folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path, generator: Path | None
 ) -> tuple[int, int]:
     """Make and write the examples of one source, in a process of its own; return their numbers."""
-    injectors = load_injectors(settings.injectors)
-    bugs = static_bugs(SourceFolder(folder), injectors, seed=settings.seed)
+    source, written_by = SourceFolder(folder), load_generator(generator) if generator is not None else None
+    lines = source.lines if written_by is not None else None
+    bugs = static_bugs(source, load_injectors(settings.injectors), seed=settings.seed, lines=lines)
     examples = list(
         examples_of(
             bugs,
@@ -274,7 +277,7 @@ def _write_examples(
             load_tokens(tokens),
             count=settings.bugs,
             seed=settings.seed,
-            generator=load_generator(generator) if generator is not None else None,
+            generator=written_by,
         )
     )
     save_examples(path, examples)

@@ -17,16 +17,17 @@ import numpy as np
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.generator.beam import write
 from harness.solvers.search.generator.code_stream import code_of
-from harness.solvers.search.generator.context import FileContext
+from harness.solvers.search.generator.context import FileContext, Part
 from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
 from harness.solvers.search.generator.network import Floats, Network, shapes
+from harness.solvers.search.generator.project_lines import ProjectLines
 from harness.solvers.search.generator.vocabulary import DISTANCES, Vocabulary
 from harness.solvers.search.patterns import Repair
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
 from pytest_ssr.storage.store import key_of
 
-PARTS = 4
+PARTS = len(Part)
 GENERATED = "generated"
 """The pattern of generated repairs."""
 MOST_REPAIRS = 200
@@ -52,18 +53,23 @@ class Generator:
     vocabulary: Vocabulary
     weights: Mapping[str, Floats]
     _network: Network = field(init=False)
-    _files: dict[bytes, FileContext] = field(default_factory=dict)
-    _known: dict[tuple[str, bytes, int], list[tuple[Repair, float]]] = field(default_factory=dict)
+    _files: dict[tuple[str, bytes, ProjectLines | None], FileContext] = field(default_factory=dict)
+    _known: dict[tuple[str, bytes, int, ProjectLines | None], list[tuple[Repair, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._network = Network(self.weights)
 
-    def with_generated(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[Repair]:
-        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is."""
+    def with_generated(
+        self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair], project: ProjectLines | None = None
+    ) -> list[Repair]:
+        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is.
+
+        project: the lines of the other files; None to see the file alone.
+        """
         present = {tuple((e.start, e.end, e.text) for e in r.edits) for r in repairs}
         new = [
             (repair, value)
-            for repair, value in self.repairs(source, scope)
+            for repair, value in self.repairs(source, scope, project)
             if tuple((e.start, e.end, e.text) for e in repair.edits) not in present
         ]
         if not new:
@@ -78,28 +84,30 @@ class Generator:
             *(replace(r, weight=max(factor * s, 1e-12 * total)) for (r, _), s in zip(new, shares, strict=True)),
         ]
 
-    def repairs(self, source: ParsedSource, scope: Scope) -> list[tuple[Repair, float]]:
+    def repairs(
+        self, source: ParsedSource, scope: Scope, project: ProjectLines | None = None
+    ) -> list[tuple[Repair, float]]:
         """Return repairs with the logarithms of their probabilities, the likeliest first."""
         # Files can be equal, and so can the names of functions, such as of a property and its setter.
-        key = (source.path, source.data, scope.start)
+        key = (source.path, source.data, scope.start, project)
         known = self._known.get(key)
         if known is None:
-            known = self._written(source, scope)
+            known = self._written(source, scope, project)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = known
         return known
 
-    def _written(self, source: ParsedSource, scope: Scope) -> list[tuple[Repair, float]]:
+    def _written(self, source: ParsedSource, scope: Scope, project: ProjectLines | None) -> list[tuple[Repair, float]]:
         holes = _spread(list(dict.fromkeys(holes_of(source, scope))))
         if not holes:
             return []
-        if source.data not in self._files:
+        key = (source.path, source.data, project)
+        if key not in self._files:
             self._files.clear()
-            self._files[source.data] = FileContext(source)
-        file = self._files[source.data]
-        of_scope = file.scope_scores(scope)
-        contexts = [self.vocabulary.encode(file.context(scope, of_scope, h), h.kind) for h in holes]
+            self._files[key] = FileContext(source, project)
+        of_scope = self._files[key].of(scope)
+        contexts = [self.vocabulary.encode(of_scope.context(h), h.kind) for h in holes]
         span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
         result = dict[tuple[int, int, bytes], tuple[Repair, float]]()
         for written in write(self._network, self.vocabulary, contexts, 2 * MOST_REPAIRS):

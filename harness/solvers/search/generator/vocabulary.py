@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.solvers.search.generator.context import LENGTH, Context
+from harness.solvers.search.generator.context import AWAY, LENGTH, Context
 from harness.solvers.search.generator.holes import HoleKind
 
 END = 0
@@ -78,7 +78,7 @@ class Vocabulary:
 
 
 def _distance(index: int, hole: int, part: int) -> int:
-    if part == 0:
+    if part in AWAY:
         return DISTANCES - 1
     away = abs(index - hole)
     bucket = min(_LEFT_DISTANCES, int(1.6 * math.log2(away))) if away else 0

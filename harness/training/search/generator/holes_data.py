@@ -60,17 +60,16 @@ def hole_examples(source: SourceFolder, vocabulary: Vocabulary, rng: random.Rand
         parsed = parse(path, source.read(path))
         if parsed is None:
             continue
-        file = FileContext(parsed)
+        file = FileContext(parsed, source.lines)
         for scope in scopes(parsed):
             if scope.kind == "module" or (scope.kind == "function" and scope.end - scope.start > LONGEST_BYTES):
                 continue
-            of_scope = file.scope_scores(scope)
             count = _HOLES_PER_FUNCTION if scope.kind == "function" else 1
             for hole in masked(parsed, scope, rng, count):
                 missing = file.stream.between(hole.start, hole.end)
                 if len(missing) > MOST_TOKENS:
                     continue
-                context = vocabulary.encode(file.context(scope, of_scope, hole), hole.kind)
+                context = vocabulary.encode(file.of(scope, hole).context(hole), hole.kind)
                 example = _example(vocabulary, context, missing)
                 if example is not None:
                     yield example
