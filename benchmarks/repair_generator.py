@@ -84,7 +84,7 @@ def measured(project: str, number: int, bug: Bug, policy: Policy) -> Measured:
         return Measured(project, number, bug.operator, False)
     repairs = repairs_of(source, scope, scopes(source))
     start = time.process_time()
-    completed = policy.completed(source, scope, repairs, bug.lines)
+    completed = policy.completed(source, scope, repairs, bug.lines() if bug.lines is not None else None)
     seconds = time.process_time() - start
     reversal = Reversal(source, scope, scope_text(original, before))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,23 @@ def test_generated_repairs_are_of_their_own_file_and_function():
             assert repairs
             assert {repair.path for repair in repairs} == {path}
             assert all(scope.start <= edit.start <= scope.end for repair in repairs for edit in repair.edits)
+
+
+def test_a_generator_is_sent_to_another_process_without_the_repairs_that_it_keeps():
+    source, named = parsed()
+    generator = random_generator()
+    size = len(pickle.dumps(generator))
+    repairs = generator.repairs(source, named["Box.fill"])
+    data = pickle.dumps(generator)
+    assert len(data) == size
+    assert pickle.loads(data).repairs(source, named["Box.fill"]) == repairs
+
+
+def test_a_module_does_not_get_the_repairs_of_its_first_function():
+    source, named = parsed(b"def f(a):\n    return a\n\n\nLIMIT = 1\n")
+    generator = random_generator()
+    assert generator.repairs(source, named["f"])
+    assert generator.repairs(source, named["<module>"]) == []
 
 
 def test_generated_repairs_leave_the_sum_of_the_weights_and_most_of_it_to_the_patterns():

@@ -63,7 +63,7 @@ def train_search(settings: TrainSearchSettings) -> int:
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
     sources = without_shared_code(open_sources(settings.source), held_out, terminal.note)
-    stored = _stored_bugs(settings.episodes, held_out, terminal, with_lines=settings.generator)
+    stored = _stored_bugs(settings.episodes, held_out, terminal)
     holes = settings.holes if settings.generator else 0
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share, holes)
     with writing(settings.out):
@@ -106,9 +106,7 @@ def train_search(settings: TrainSearchSettings) -> int:
     return ExitCode.DONE
 
 
-def _stored_bugs(
-    stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal, *, with_lines: bool
-) -> list[StoredBug]:
+def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal) -> list[StoredBug]:
     """Return the proven bugs of stores; those of held-out projects are left out."""
     from harness.training.search.stored_bugs import stored_bugs
 
@@ -116,7 +114,7 @@ def _stored_bugs(
         terminal.note(f"{name} is left out: {error}")
 
     terminal.status("reading the proven bugs of stores")
-    bugs = list(stored_bugs(stores, note, with_lines=with_lines)) if stores else []
+    bugs = list(stored_bugs(stores, note)) if stores else []
     if stores and not bugs:
         raise SettingsError("no store of --episodes has a proven bug in one function", option="episodes")
     kept = [bug for bug in bugs if not any(_is_of(bug, source) for source in held_out)]

@@ -146,10 +146,11 @@ class SearchWorkspace:
 
     def _project_lines(self) -> ProjectLines:
         """Return the lines of the project that a generator may see; they are read once for all attempts."""
-        if self._lines is None:
-            failing = {test: self.baseline.messages.get(test, "") for test in self.failing}
-            self._lines = project_lines(self.original, failing)
-        return self._lines
+        with self.lock:
+            if self._lines is None:
+                failing = {test: self.baseline.messages.get(test, "") for test in self.failing}
+                self._lines = project_lines(self.original, failing)
+            return self._lines
 
     def _suspicious_functions(self) -> list[tuple[str, str]]:
         """Return (path, function) of the most suspicious functions, in order; listing others is not worth the time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,14 +77,14 @@ class Bug:
     buggy: bytes
     repairs: tuple[bytes, ...] | None = None
     """The file after each repair that is right; None if only the original is."""
-    lines: ProjectLines | None = field(default=None, compare=False, repr=False)
-    """The lines of the project, for a generator."""
+    lines: Callable[[], ProjectLines] | None = field(default=None, compare=False, repr=False)
+    """Returns the lines of the project, for a generator."""
 
 
 def static_bugs(
-    tree: SourceTree, injectors: Sequence[Injector], *, seed: int, lines: ProjectLines | None = None
+    tree: SourceTree, injectors: Sequence[Injector], *, seed: int, lines: Callable[[], ProjectLines] | None = None
 ) -> Iterator[Bug]:
-    """Yield the bugs that operators make in the functions of a project."""
+    """Yield the bugs that operators make in the functions of a project. lines: see `Bug`."""
     try:
         for candidate in interleave([i.candidates(tree, seed=seed) for i in injectors]):
             data = candidate.changes.get(candidate.path)
@@ -116,25 +116,7 @@ def examples_of(
         listed = list_repairs(bug, generator)
         if listed is not None:
             made += 1
-            targets = [listed.original] if bug.repairs is None else list(_repaired(bug))
-            yield _example(listed, targets, project, tokens, rng)
-
-
-def proven_examples(
-    bug: Bug, project: str, tokens: TokenModel, *, seed: int, generator: Generator | None = None
-) -> tuple[Example, Example] | None:
-    """Return the example of a proven bug in which the original is right, and that in which its repairs are.
-
-    None as for `list_repairs`.
-    """
-    listed = list_repairs(bug, generator)
-    if listed is None:
-        return None
-    reverse, graded = (
-        _example(listed, targets, project, tokens, random.Random(f"{project}:{seed}"))
-        for targets in ([listed.original], list(_repaired(bug)))
-    )
-    return reverse, graded
+            yield example_of(listed, project, tokens, rng, graded=bug.repairs is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +142,14 @@ def list_repairs(bug: Bug, generator: Generator | None) -> ListedBug | None:
         return None
     repairs = repairs_of(source, scope, scopes(source))
     if generator is not None:
-        repairs = generator.with_generated(source, scope, repairs, bug.lines)
+        repairs = generator.with_generated(source, scope, repairs, bug.lines() if bug.lines is not None else None)
     return ListedBug(bug, source, scope, scope_text(original, before), repairs) if repairs else None
 
 
-def _example(
-    listed: ListedBug, targets: Sequence[bytes], project: str, tokens: TokenModel, rng: random.Random
-) -> Example:
-    """Return the example of a bug. targets: the text of the function after each repair that is right."""
+def example_of(listed: ListedBug, project: str, tokens: TokenModel, rng: random.Random, *, graded: bool) -> Example:
+    """Return the example of a bug. graded: whether its graded repairs are right, and not the original."""
     source, scope, repairs = listed.source, listed.scope, listed.repairs
+    targets = list(_repaired(listed.bug)) if graded else [listed.original]
     reversals = [Reversal(source, scope, target) for target in targets]
     right = [any(_is_right(reversal, repair) for reversal in reversals) for repair in repairs]
     wrong = [i for i, is_right in enumerate(right) if not is_right]

@@ -7,6 +7,7 @@ held-out bugs and results are in the store: a run that was ended continues.
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -182,8 +183,7 @@ class Loop:
         originals = run.originals()
         validating = {folder.resolve() for folder in self._validating}
         names = {name for name, state in originals.items() if state.snapshot.origin.resolve() in validating}
-        generates = self._static.generator is not None
-        lines = {name: project_lines(state) for name, state in originals.items() if generates and name not in names}
+        lines = {name: functools.cache(functools.partial(project_lines, state)) for name, state in originals.items()}
         for episode in episodes:
             if not episode.valid or episode.order > 1 or episode.repeated or episode.project in names:
                 continue
@@ -193,7 +193,7 @@ class Loop:
             if bug is not None:
                 entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
                 repairs = tuple(e.data for e in entries if e is not None)
-                yield episode.project, replace(bug, repairs=repairs, lines=lines.get(episode.project))
+                yield episode.project, replace(bug, repairs=repairs, lines=lines[episode.project])
 
     def _resolved(self, episode: Episode) -> Iterator[Patch]:
         """Yield the patches of an episode's resolved attempts."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.solvers.search.generator.generator import Generator
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.token_model import TokenModel
-from harness.training.search.examples import Bug, Example, proven_examples
+from harness.training.search.examples import Bug, Example, example_of, list_repairs
 from harness.training.search.ranker import fit
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.storage.store import key_of
@@ -72,15 +72,14 @@ class ProvenExamples:
     @classmethod
     def of(cls, bugs: Iterable[tuple[str, Bug]], static: StaticData, lesson: Lesson) -> ProvenExamples:
         """Return the examples of bugs, each with the name of its project."""
-        made = [
-            proven_examples(bug, project, static.tokens, seed=static.settings.seed, generator=static.generator)
-            for project, bug in bugs
-        ]
-        pairs = [pair for pair in made if pair is not None]
-        return cls(
-            [reverse for reverse, _ in pairs] if lesson is not Lesson.GRADES else (),
-            [graded for _, graded in pairs] if lesson is not Lesson.REVERSE else (),
-        )
+        reversed_bugs, rewarded = list[Example](), list[Example]()
+        for project, bug in bugs:
+            listed = list_repairs(bug, static.generator)
+            for graded, examples in ((False, reversed_bugs), (True, rewarded)):
+                if listed is not None and lesson is not (Lesson.REVERSE if graded else Lesson.GRADES):
+                    rng = random.Random(f"{project}:{static.settings.seed}")
+                    examples.append(example_of(listed, project, static.tokens, rng, graded=graded))
+        return cls(reversed_bugs, rewarded)
 
     def __add__(self, other: ProvenExamples) -> ProvenExamples:
         return ProvenExamples([*self.reversed, *other.reversed], [*self.rewarded, *other.rewarded])

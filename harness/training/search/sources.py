@@ -32,6 +32,8 @@ class SourceFolder:
         self._code = tuple(p for p in self._paths if is_injectable(p))
         if not self._code:
             raise ProjectError(f"{folder} has no Python code to learn from")
+        self.lines = functools.cache(lambda: ProjectLines(self._paths, self.read))
+        """Returns the lines of all files, and keeps them until `cache_clear`."""
 
     @property
     def name(self) -> str:
@@ -65,11 +67,6 @@ class SourceFolder:
     def has_any(self, hashes: Collection[str]) -> bool:
         """Return whether it has a file with functions whose content has one of these SHA-256 hashes."""
         return not self._files_with_functions.isdisjoint(hashes)
-
-    @functools.cached_property
-    def lines(self) -> ProjectLines:
-        """The lines of all files."""
-        return ProjectLines((path, self.read(path)) for path in self._paths)
 
     def paths(self) -> Sequence[str]:
         """Return the paths of all Python files, sorted."""

@@ -5,6 +5,7 @@ A store may come from a stranger: an artifact must have the files of its id, and
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,16 +37,14 @@ class StoredBug:
     bug: Bug
 
 
-def stored_bugs(
-    stores: Sequence[Path], report_skip: Callable[[str, SkippedError], None], *, with_lines: bool = False
-) -> Iterator[StoredBug]:
+def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError], None]) -> Iterator[StoredBug]:
     """Yield the first-order bugs of stores that are in one function.
 
-    report_skip: called with the name of what cannot be read, and the error. with_lines: whether to read the lines of
-    the projects, for a generator. Raises SettingsError for a path that has no store.
+    report_skip: called with the name of what cannot be read, and the error. Raises SettingsError for a path that has no
+    store.
     """
     sources = find_sources(stores)
-    lines: dict[str, ProjectLines] | None = {} if with_lines else None
+    lines: dict[str, Callable[[], ProjectLines]] = {}
     with Index() as index:
         index_sources(index, sources, report_skip)
         library = Library(sources, index)
@@ -61,10 +60,10 @@ def stored_bugs(
                     yield stored
 
 
-def _stored_bug(library: Library, task: Task, lines: dict[str, ProjectLines] | None) -> StoredBug | None:
+def _stored_bug(library: Library, task: Task, lines: dict[str, Callable[[], ProjectLines]]) -> StoredBug | None:
     """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError.
 
-    lines: those of each project by the hash of its tree, which are added if they are missing; None to leave them out.
+    lines: what reads the lines of each project, by the hash of its tree; that of a new project is added.
     """
     snapshot, artifact = snapshot_of(task), task.artifact()
     if artifact.content_id(task.tree_hash) != task.id:
@@ -72,19 +71,23 @@ def _stored_bug(library: Library, task: Task, lines: dict[str, ProjectLines] | N
     bug = bug_in_one_function(artifact, task.operator, lambda path: _file_of(snapshot, path))
     if bug is None or len(bug.original) > MAX_FILE_BYTES:
         return None
-    if lines is not None:
-        if snapshot.tree_hash not in lines:
-            lines[snapshot.tree_hash] = _lines_of(snapshot)
-        bug = replace(bug, lines=lines[snapshot.tree_hash])
     hashes = frozenset(stamp.sha256 for stamp in snapshot.files.values())
-    return StoredBug(task.repository, hashes, replace(bug, repairs=tuple(_repaired(library, task.id, bug))))
+    repairs = tuple(_repaired(library, task.id, bug))
+    reads_lines = lines.setdefault(task.tree_hash, functools.cache(functools.partial(_lines_of, snapshot)))
+    return StoredBug(task.repository, hashes, replace(bug, repairs=repairs, lines=reads_lines))
 
 
 def _lines_of(snapshot: Snapshot) -> ProjectLines:
-    """Return the lines of a project; raises SkippedError if a file is not that of its hash."""
-    paths = [path for path in sorted(snapshot.files) if path.endswith(".py")]
-    entries = ((path, _file_of(snapshot, path)) for path in paths)
-    return ProjectLines((path, entry.data) for path, entry in entries if entry is not None)
+    """Return the lines of a project; a file that cannot be read, or is not that of its hash, is left out."""
+
+    def read(path: str) -> bytes | None:
+        try:
+            entry = _file_of(snapshot, path)
+        except (ArtifactError, SkippedError, OSError):
+            return None
+        return entry.data if entry is not None else None
+
+    return ProjectLines(snapshot.files, read)
 
 
 def _file_of(snapshot: Snapshot, path: str) -> FileEntry | None:

@@ -141,7 +141,8 @@ def train_generator(sources: Sequence[SourceFolder], folder: Path, settings: Tra
     from harness.training.search.generator.fitting import fit_generator
 
     keys = sorted(s.key_of_all for s in sources)
-    path = folder / "generators" / f"{key_of(settings.holes, settings.seed, _generator_hash(), *keys)}.npz"
+    made_by = (settings.holes, settings.seed, code_hash(), solver_hash(), _generator_hash())
+    path = folder / "generators" / f"{key_of(*made_by, *keys)}.npz"
     if not _readable(load_generator, path):
         watch("cutting holes into code")
         generator = fit_generator(
@@ -152,6 +153,8 @@ def train_generator(sources: Sequence[SourceFolder], folder: Path, settings: Tra
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         generator.save(path)
+        for source in sources:
+            source.lines.cache_clear()
     return path
 
 
@@ -239,7 +242,8 @@ def _generator_hash() -> str:
     from harness.training.search import generator as training
 
     folders = (Path(str(module.__file__)).parent for module in (generator, training))
-    return key_of(*(path.read_text(encoding="utf-8") for folder in folders for path in sorted(folder.glob("*.py"))))
+    paths = [Path(__file__).with_name("sources.py"), *(p for folder in folders for p in sorted(folder.glob("*.py")))]
+    return key_of(*(path.read_text(encoding="utf-8") for path in paths))
 
 
 def _readable(load: Callable[[Path], object], path: Path) -> bool:
@@ -267,9 +271,8 @@ def _write_examples(
     folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path, generator: Path | None
 ) -> tuple[int, int]:
     """Make and write the examples of one source, in a process of its own; return their numbers."""
-    source, written_by = SourceFolder(folder), load_generator(generator) if generator is not None else None
-    lines = source.lines if written_by is not None else None
-    bugs = static_bugs(source, load_injectors(settings.injectors), seed=settings.seed, lines=lines)
+    source = SourceFolder(folder)
+    bugs = static_bugs(source, load_injectors(settings.injectors), seed=settings.seed, lines=source.lines)
     examples = list(
         examples_of(
             bugs,
@@ -277,7 +280,7 @@ def _write_examples(
             load_tokens(tokens),
             count=settings.bugs,
             seed=settings.seed,
-            generator=written_by,
+            generator=load_generator(generator) if generator is not None else None,
         )
     )
     save_examples(path, examples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.solvers.search.token_model import Kind, tokens_of
@@ -65,6 +65,17 @@ def stream_of(data: bytes) -> Stream:
         depth = max(0, depth + (token.text in _OPENING) - (token.text in _CLOSING))
         stream._add(token.text, token.start, token.kind in (Kind.NAME, Kind.TEXT))
     return stream
+
+
+def logical_lines(stream: Stream) -> Iterator[tuple[int, int]]:
+    """Yield the first index of each line, and the one of its end."""
+    first = 0
+    for index, text in enumerate(stream.texts):
+        if text == NEWLINE:
+            yield first, index
+            first = index + 1
+    if first < len(stream.texts):
+        yield first, len(stream.texts)
 
 
 def trimmed(texts: Sequence[bytes]) -> list[bytes]:

@@ -46,6 +46,14 @@ _FLATNESS = 0.7
 """Exponent of the probabilities: the network is surer than it is right."""
 
 
+_Key = tuple[str, bytes, str]
+"""The path and the content of a file, and the key of what is seen of its project."""
+
+
+def _key(source: ParsedSource, project: ProjectLines | None) -> _Key:
+    return source.path, source.data, project.key if project is not None else ""
+
+
 @dataclass(slots=True)
 class Generator:
     """Writes repairs."""
@@ -53,8 +61,13 @@ class Generator:
     vocabulary: Vocabulary
     weights: Mapping[str, Floats]
     _network: Network = field(init=False)
-    _files: dict[tuple[str, bytes, ProjectLines | None], FileContext] = field(default_factory=dict)
-    _known: dict[tuple[str, bytes, int, ProjectLines | None], list[tuple[Repair, float]]] = field(default_factory=dict)
+    _files: dict[_Key, FileContext] = field(default_factory=dict)
+    """The last file."""
+    _known: dict[tuple[_Key, int, int], list[tuple[Repair, float]]] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[Generator], tuple[Vocabulary, Mapping[str, Floats]]]:
+        """Leave out the repairs of functions when a solver is sent to another process."""
+        return Generator, (self.vocabulary, self.weights)
 
     def __post_init__(self) -> None:
         self._network = Network(self.weights)
@@ -89,7 +102,7 @@ class Generator:
     ) -> list[tuple[Repair, float]]:
         """Return repairs with the logarithms of their probabilities, the likeliest first."""
         # Files can be equal, and so can the names of functions, such as of a property and its setter.
-        key = (source.path, source.data, scope.start, project)
+        key = (_key(source, project), scope.start, scope.end)
         known = self._known.get(key)
         if known is None:
             known = self._written(source, scope, project)
@@ -102,11 +115,10 @@ class Generator:
         holes = _spread(list(dict.fromkeys(holes_of(source, scope))))
         if not holes:
             return []
-        key = (source.path, source.data, project)
-        if key not in self._files:
-            self._files.clear()
-            self._files[key] = FileContext(source, project)
-        of_scope = self._files[key].of(scope)
+        key = _key(source, project)
+        file = self._files.get(key) or FileContext(source, project)
+        self._files = {key: file}
+        of_scope = file.of(scope)
         contexts = [self.vocabulary.encode(of_scope.context(h), h.kind) for h in holes]
         span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
         result = dict[tuple[int, int, bytes], tuple[Repair, float]]()
