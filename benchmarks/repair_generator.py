@@ -84,7 +84,7 @@ def measured(project: str, number: int, bug: Bug, policy: Policy) -> Measured:
         return Measured(project, number, bug.operator, False)
     repairs = repairs_of(source, scope, scopes(source))
     start = time.process_time()
-    completed = policy.completed(source, scope, repairs, bug.lines() if bug.lines is not None else None)
+    completed = policy.completed(source, scope, repairs, bug.project() if bug.project is not None else None)
     seconds = time.process_time() - start
     reversal = Reversal(source, scope, scope_text(original, before))
 
@@ -105,7 +105,7 @@ def measured(project: str, number: int, bug: Bug, policy: Policy) -> Measured:
 
 def measure(source: SourceFolder, policy: Policy, count: int, done: int) -> Iterator[Measured]:
     injectors, number = load_injectors("mutation,removal"), 0
-    for bug in static_bugs(source, injectors, seed=0, lines=source.lines):
+    for bug in static_bugs(source, injectors, seed=0, project=source.files):
         if not parses(bug.buggy) or parse(bug.path, bug.buggy) is None or parse(bug.path, bug.original) is None:
             continue
         number += 1

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from harness.solvers.search import project_files
 from harness.solvers.search.generator import project_lines
 from harness.solvers.search.generator.context import LENGTH, FileContext, Part
 from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
 from harness.solvers.search.generator.project_lines import ProjectLines
+from harness.solvers.search.project_files import ProjectFiles
 from pytest_ssr.source.syntax_tree import parse, scopes
 
 SHOP = b"""\
@@ -59,7 +61,7 @@ FILES = {"shop.py": SHOP, "orders.py": ORDERS, "tests/test_shop.py": TESTS}
 
 
 def lines_of(files: Mapping[str, bytes] = FILES, failing: Mapping[str, str] | None = None) -> ProjectLines:
-    return ProjectLines(files.keys(), files.get, failing)
+    return ProjectFiles(files.keys(), files.get, failing).lines
 
 
 def contexts(project: ProjectLines | None, name: str = "Till.total", data: bytes = SHOP):
@@ -135,7 +137,7 @@ def test_a_context_has_a_bounded_length(project):
 
 
 def test_large_files_are_left_out(monkeypatch):
-    monkeypatch.setattr(project_lines, "MAX_FILE_BYTES", len(TESTS))
+    monkeypatch.setattr(project_files, "MAX_FILE_BYTES", len(TESTS))
     context = contexts(lines_of({"orders.py": 3 * ORDERS, "tests/test_shop.py": TESTS}))[0]
     assert texts_of(context, Part.CODE) == []
     assert texts_of(context, Part.TESTS) != []

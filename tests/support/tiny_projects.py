@@ -50,6 +50,7 @@ def project(top: Path, name: str) -> Path:
     folder = top / name
     folder.mkdir()
     (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\n')
-    (folder / f"{name}.py").write_text(CODE.format(name=name))
+    (folder / "src").mkdir()
+    (folder / "src" / f"{name}.py").write_text(CODE.format(name=name))
     (folder / f"test_{name}.py").write_text(TESTS.format(name=name))
     return folder

@@ -49,9 +49,9 @@ def test_the_loop_plays_and_measures_and_continues(tmp_path, capsys):
     bugs = list(stored_bugs([out / "store"], pytest.fail))
     assert {bug.project for bug in bugs} == {"one", "two", "other"}
     assert any(bug.bug.repairs for bug in bugs)
-    lines = {(bug.project, bug.bug.lines) for bug in bugs}
-    assert len(lines) == 3, "the files of a project are read once"
-    assert all(read() is read() for _, read in lines if read is not None)
+    files = {(bug.project, bug.bug.project) for bug in bugs}
+    assert len(files) == 3, "the files of a project are read once"
+    assert all(set(read().code) == {f"src/{name}.py"} for name, read in files if read is not None)
     later = ["train", "search", one, two, "--episodes", str(out / "store"), "--bugs", "30", "--injector", "mutation"]
     assert main([*later, "--held-out", other, "--out", str(tmp_path / "later"), "--json"]) == 0
     learned = json.loads(capsys.readouterr().out)["proven"][0]
@@ -67,7 +67,7 @@ def test_only_bugs_in_one_function_are_learned_from(tmp_path):
     original, text = runner.original, CODE.format(name="one")
 
     def function(changed: str) -> str | None:
-        buggy = original.replace({"one.py": FileEntry(changed.encode())})
+        buggy = original.replace({"src/one.py": FileEntry(changed.encode())})
         artifact = BugArtifact(b"", ("test_one.py",), b"", buggy.patch_from(original), Patch.parse(b""))
         bug = bug_in_one_function(artifact, "operator", original.entry)
         return bug.qualname if bug is not None else None
@@ -89,16 +89,16 @@ def test_a_stored_bug_that_cannot_be_read_is_left_out(tmp_path, capsys, damage):
     assert main(make) == 0
     (artifact,) = (store / "artifacts").iterdir()
     if damage == "tree":
-        (tree,) = (store / "trees").glob("*/tree/one.py")
+        (tree,) = (store / "trees").glob("*/tree/src/one.py")
         tree.chmod(0o644)
         tree.write_text("def clamp(): pass\n")
     elif damage == "large":
-        (tree,) = (store / "trees").glob("*/tree/one.py")
+        (tree,) = (store / "trees").glob("*/tree/src/one.py")
         tree.chmod(0o644)
         os.truncate(tree, 1 << 44)
     elif damage == "manifest":
         (manifest,) = (store / "trees").glob("*/manifest.json")
-        manifest.write_text(json.dumps({"one.py": [[1], "hash"], "../other.py": [0o100644, "hash"]}))
+        manifest.write_text(json.dumps({"src/one.py": [[1], "hash"], "../other.py": [0o100644, "hash"]}))
     elif damage == "edited":
         # Comments of the script change nothing but the id.
         script = artifact / "test_script.sh"

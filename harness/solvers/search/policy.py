@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 
 from harness.solvers.search.arrays import load_arrays, read_file
 from harness.solvers.search.features import NAMES, ScopeFeatures
+from harness.solvers.search.namesakes import with_namesakes
 from harness.solvers.search.patterns import Repair
+from harness.solvers.search.project_files import ProjectFiles
 from harness.solvers.search.token_model import BUCKETS, TokenModel
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.errors import MissingExtraError, SettingsError
@@ -31,7 +33,6 @@ from pytest_ssr.storage.store import key_of
 
 if TYPE_CHECKING:
     from harness.solvers.search.generator.generator import Generator
-    from harness.solvers.search.generator.project_lines import ProjectLines
     from harness.solvers.search.trees import Trees
 
 _FORMAT = 1
@@ -65,15 +66,20 @@ class Policy:
     """Writes repairs that no pattern gives; None for the patterns alone."""
 
     def completed(
-        self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair], project: ProjectLines | None = None
+        self,
+        source: ParsedSource,
+        scope: Scope,
+        repairs: Sequence[Repair],
+        project: ProjectFiles | None = None,
+        *,
+        generate: bool = True,
     ) -> list[Repair]:
-        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is.
+        """Return the repairs of one scope and further ones; the sum of the weights stays as it is.
 
-        project: the lines that the generator may see besides those of the file.
+        These have pieces of functions of the same name, or are generated. project: the other files that may be seen.
+        generate: whether the generator is used, if there is one.
         """
-        if self.generator is None:
-            return list(repairs)
-        return self.generator.with_generated(source, scope, repairs, project)
+        return completed(source, scope, repairs, self.generator if generate else None, project)
 
     def scores(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the logarithms of scores of the repairs of one scope, which compare with those of other scopes."""
@@ -117,6 +123,20 @@ class Policy:
         if self.generator is None:
             # That of an earlier policy would count as a model that writes code.
             (folder / GENERATOR).unlink(missing_ok=True)
+
+
+def completed(
+    source: ParsedSource,
+    scope: Scope,
+    repairs: Sequence[Repair],
+    generator: Generator | None,
+    project: ProjectFiles | None,
+) -> list[Repair]:
+    """Return the repairs of one scope and further ones; see `Policy.completed`."""
+    repairs = with_namesakes(source, scope, repairs, project) if project is not None else list(repairs)
+    if generator is None:
+        return repairs
+    return generator.with_generated(source, scope, repairs, project.lines if project is not None else None)
 
 
 def save_tokens(tokens: TokenModel, path: Path) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.demonstration import Demonstration
-from harness.solvers.search.generator.project_lines import ProjectLines, project_lines
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
+from harness.solvers.search.project_files import ProjectFiles, files_of
 from pytest_ssr.errors import ProjectError, SsrError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
@@ -91,7 +91,7 @@ class SearchWorkspace:
     policy: Policy | None = None
     """Ranks the repairs of a function; None for the weights of their patterns."""
     _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
-    _lines: ProjectLines | None = None
+    _files: ProjectFiles | None = None
 
     @property
     def original(self) -> CodebaseState:
@@ -120,7 +120,7 @@ class SearchWorkspace:
 
     def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
         functions = self._suspicious_functions()
-        lines = self._project_lines() if self.policy is not None and self.policy.generator is not None else None
+        files = self._project_files() if self.policy is not None else None
         generated = set(functions[:_MAX_GENERATED])
         for path in dict.fromkeys(p for p, _ in functions):
             names = {n for p, n in functions if p == path}
@@ -136,21 +136,21 @@ class SearchWorkspace:
                 else:
                     # One list of all functions: what a function's weights add up to does not count.
                     sharpness = _SHARPNESS * self.policy.sharpness
-                    if (path, scope.qualname) in generated:
-                        repairs = self.policy.completed(source, scope, repairs, lines)
+                    generate = (path, scope.qualname) in generated
+                    repairs = self.policy.completed(source, scope, repairs, files, generate=generate)
                     logs = self.policy.scores(source, scope, repairs)
                 for log, repair in zip(logs, repairs, strict=True):
                     suspicion = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
                     if suspicion:
                         yield sharpness * math.log(suspicion) + log, repair
 
-    def _project_lines(self) -> ProjectLines:
-        """Return the lines of the project that a generator may see; they are read once for all attempts."""
+    def _project_files(self) -> ProjectFiles:
+        """Return the files of the project that a policy may see; they are read once for all attempts."""
         with self.lock:
-            if self._lines is None:
+            if self._files is None:
                 failing = {test: self.baseline.messages.get(test, "") for test in self.failing}
-                self._lines = project_lines(self.original, failing)
-            return self._lines
+                self._files = files_of(self.original, failing)
+            return self._files
 
     def _suspicious_functions(self) -> list[tuple[str, str]]:
         """Return (path, function) of the most suspicious functions, in order; listing others is not worth the time."""

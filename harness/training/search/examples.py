@@ -19,8 +19,9 @@ import numpy.typing as npt
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.generator.generator import GENERATED, Generator
-from harness.solvers.search.generator.project_lines import ProjectLines
 from harness.solvers.search.patterns import Repair, repairs_of
+from harness.solvers.search.policy import completed
+from harness.solvers.search.project_files import ProjectFiles
 from harness.solvers.search.token_model import TokenModel
 from harness.storage.atomic_write import write_bytes
 from harness.training.search.reversal import Reversal, changed_lines
@@ -77,20 +78,20 @@ class Bug:
     buggy: bytes
     repairs: tuple[bytes, ...] | None = None
     """The file after each repair that is right; None if only the original is."""
-    lines: Callable[[], ProjectLines] | None = field(default=None, compare=False, repr=False)
-    """Returns the lines of the project, for a generator."""
+    project: Callable[[], ProjectFiles] | None = field(default=None, compare=False, repr=False)
+    """Returns the files of the project, of which code is taken."""
 
 
 def static_bugs(
-    tree: SourceTree, injectors: Sequence[Injector], *, seed: int, lines: Callable[[], ProjectLines] | None = None
+    tree: SourceTree, injectors: Sequence[Injector], *, seed: int, project: Callable[[], ProjectFiles] | None = None
 ) -> Iterator[Bug]:
-    """Yield the bugs that operators make in the functions of a project. lines: see `Bug`."""
+    """Yield the bugs that operators make in the functions of a project. project: see `Bug`."""
     try:
         for candidate in interleave([i.candidates(tree, seed=seed) for i in injectors]):
             data = candidate.changes.get(candidate.path)
             if len(candidate.changes) == 1 and data is not None:
                 original = tree.read(candidate.path)
-                yield Bug(candidate.operator, candidate.path, candidate.scope, original, data, lines=lines)
+                yield Bug(candidate.operator, candidate.path, candidate.scope, original, data, project=project)
     except ProjectError:
         return
 
@@ -141,8 +142,7 @@ def list_repairs(bug: Bug, generator: Generator | None) -> ListedBug | None:
     if scope is None or before is None or scope.end - scope.start > LONGEST_BYTES:
         return None
     repairs = repairs_of(source, scope, scopes(source))
-    if generator is not None:
-        repairs = generator.with_generated(source, scope, repairs, bug.lines() if bug.lines is not None else None)
+    repairs = completed(source, scope, repairs, generator, bug.project() if bug.project is not None else None)
     return ListedBug(bug, source, scope, scope_text(original, before), repairs) if repairs else None
 
 

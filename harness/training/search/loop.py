@@ -23,7 +23,7 @@ from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project, unique_names
 from harness.selfplay.rounds import SelfPlay, Watch
-from harness.solvers.search.generator.project_lines import project_lines
+from harness.solvers.search.project_files import files_of
 from harness.solvers.search.solver import SearchSolver
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug
@@ -183,7 +183,7 @@ class Loop:
         originals = run.originals()
         validating = {folder.resolve() for folder in self._validating}
         names = {name for name, state in originals.items() if state.snapshot.origin.resolve() in validating}
-        lines = {name: functools.cache(functools.partial(project_lines, state)) for name, state in originals.items()}
+        projects = {name: functools.cache(functools.partial(files_of, state)) for name, state in originals.items()}
         for episode in episodes:
             if not episode.valid or episode.order > 1 or episode.repeated or episode.project in names:
                 continue
@@ -193,7 +193,7 @@ class Loop:
             if bug is not None:
                 entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
                 repairs = tuple(e.data for e in entries if e is not None)
-                yield episode.project, replace(bug, repairs=repairs, lines=lines[episode.project])
+                yield episode.project, replace(bug, repairs=repairs, project=projects[episode.project])
 
     def _resolved(self, episode: Episode) -> Iterator[Patch]:
         """Yield the patches of an episode's resolved attempts."""

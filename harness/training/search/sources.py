@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from harness.solvers.search.generator.project_lines import MAX_FILE_BYTES, ProjectLines
+from harness.solvers.search.project_files import MAX_FILE_BYTES, ProjectFiles
 from harness.solvers.search.token_model import TokenModel, tokens_of
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.project.file_roles import is_injectable
@@ -32,8 +32,8 @@ class SourceFolder:
         self._code = tuple(p for p in self._paths if is_injectable(p))
         if not self._code:
             raise ProjectError(f"{folder} has no Python code to learn from")
-        self.lines = functools.cache(lambda: ProjectLines(self._paths, self.read))
-        """Returns the lines of all files, and keeps them until `cache_clear`."""
+        self.files = functools.cache(lambda: ProjectFiles(self._paths, self.read))
+        """Returns the files that a solver would get, and keeps what was read until `cache_clear`."""
 
     @property
     def name(self) -> str:

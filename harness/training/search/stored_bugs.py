@@ -17,7 +17,7 @@ from harness.exporters.protocol import Task
 from harness.exporters.skipped import SkipCode, SkippedError, damaged
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.tasks import snapshot_of
-from harness.solvers.search.generator.project_lines import MAX_FILE_BYTES, ProjectLines
+from harness.solvers.search.project_files import MAX_FILE_BYTES, ProjectFiles
 from harness.training.search.examples import Bug
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
@@ -44,13 +44,13 @@ def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError
     store.
     """
     sources = find_sources(stores)
-    lines: dict[str, Callable[[], ProjectLines]] = {}
+    projects: dict[str, Callable[[], ProjectFiles]] = {}
     with Index() as index:
         index_sources(index, sources, report_skip)
         library = Library(sources, index)
         for task in library.tasks():
             try:
-                stored = _stored_bug(library, task, lines) if task.order == 1 else None
+                stored = _stored_bug(library, task, projects) if task.order == 1 else None
             except (ArtifactError, OSError) as error:
                 report_skip(f"artifact {task.id}", damaged(str(error)))
             except SkippedError as error:
@@ -60,10 +60,10 @@ def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError
                     yield stored
 
 
-def _stored_bug(library: Library, task: Task, lines: dict[str, Callable[[], ProjectLines]]) -> StoredBug | None:
+def _stored_bug(library: Library, task: Task, projects: dict[str, Callable[[], ProjectFiles]]) -> StoredBug | None:
     """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError.
 
-    lines: what reads the lines of each project, by the hash of its tree; that of a new project is added.
+    projects: what returns the files of each project, by the hash of its tree; that of a new project is added.
     """
     snapshot, artifact = snapshot_of(task), task.artifact()
     if artifact.content_id(task.tree_hash) != task.id:
@@ -73,12 +73,12 @@ def _stored_bug(library: Library, task: Task, lines: dict[str, Callable[[], Proj
         return None
     hashes = frozenset(stamp.sha256 for stamp in snapshot.files.values())
     repairs = tuple(_repaired(library, task.id, bug))
-    reads_lines = lines.setdefault(task.tree_hash, functools.cache(functools.partial(_lines_of, snapshot)))
-    return StoredBug(task.repository, hashes, replace(bug, repairs=repairs, lines=reads_lines))
+    project = projects.setdefault(task.tree_hash, functools.cache(functools.partial(_files, snapshot)))
+    return StoredBug(task.repository, hashes, replace(bug, repairs=repairs, project=project))
 
 
-def _lines_of(snapshot: Snapshot) -> ProjectLines:
-    """Return the lines of a project; a file that cannot be read, or is not that of its hash, is left out."""
+def _files(snapshot: Snapshot) -> ProjectFiles:
+    """Return the files of a project; a file that cannot be read, or is not that of its hash, is left out."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -87,7 +87,7 @@ def _lines_of(snapshot: Snapshot) -> ProjectLines:
             return None
         return entry.data if entry is not None else None
 
-    return ProjectLines(snapshot.files, read)
+    return ProjectFiles(snapshot.files, read)
 
 
 def _file_of(snapshot: Snapshot, path: str) -> FileEntry | None:
@@ -109,7 +109,7 @@ def _repaired(library: Library, task: str, bug: Bug) -> Iterator[bytes]:
             if record.reward is None or record.reward <= 0 or record.data["patch"] is None:
                 continue
             patch = Patch.parse(record.data["patch"].encode()).select([bug.path])
-            entry = apply_patch(patch, lambda _: FileEntry(bug.buggy)).get(bug.path)
+            entry = apply_patch(patch, {bug.path: FileEntry(bug.buggy)}.get).get(bug.path)
         except (SkippedError, ArtifactError):
             continue
         if entry is not None:
@@ -125,7 +125,7 @@ def bug_in_one_function(artifact: BugArtifact, operator: str, read: Callable[[st
         return None
     (path,) = artifact.bug.paths
     old = read(path)
-    new = apply_patch(artifact.bug, lambda _: old)[path]
+    new = apply_patch(artifact.bug, lambda p: old if p == path else None)[path]
     if old is None or new is None:
         return None
     before, after = old.data, new.data

@@ -154,7 +154,7 @@ def train_generator(sources: Sequence[SourceFolder], folder: Path, settings: Tra
         path.parent.mkdir(parents=True, exist_ok=True)
         generator.save(path)
         for source in sources:
-            source.lines.cache_clear()
+            source.files.cache_clear()
     return path
 
 
@@ -272,7 +272,7 @@ def _write_examples(
 ) -> tuple[int, int]:
     """Make and write the examples of one source, in a process of its own; return their numbers."""
     source = SourceFolder(folder)
-    bugs = static_bugs(source, load_injectors(settings.injectors), seed=settings.seed, lines=source.lines)
+    bugs = static_bugs(source, load_injectors(settings.injectors), seed=settings.seed, project=source.files)
     examples = list(
         examples_of(
             bugs,

@@ -16,15 +16,15 @@ import numpy as np
 
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.generator.beam import write
-from harness.solvers.search.generator.code_stream import code_of
 from harness.solvers.search.generator.context import FileContext, Part
-from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
+from harness.solvers.search.generator.filling import filled
+from harness.solvers.search.generator.holes import Hole, holes_of
 from harness.solvers.search.generator.network import Floats, Network, shapes
 from harness.solvers.search.generator.project_lines import ProjectLines
 from harness.solvers.search.generator.vocabulary import DISTANCES, Vocabulary
 from harness.solvers.search.patterns import Repair
 from harness.storage.atomic_write import write_bytes
-from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 from pytest_ssr.storage.store import key_of
 
 PARTS = len(Part)
@@ -120,20 +120,13 @@ class Generator:
         self._files = {key: file}
         of_scope = file.of(scope)
         contexts = [self.vocabulary.encode(of_scope.context(h), h.kind) for h in holes]
-        span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
         result = dict[tuple[int, int, bytes], tuple[Repair, float]]()
         for written in write(self._network, self.vocabulary, contexts, 2 * MOST_REPAIRS):
             hole = holes[written.hole]
-            code = code_of(written.texts, hole.indentation, in_brackets=hole.kind is HoleKind.ARGUMENT)
-            if code is None or not _is_code(code, hole):
-                continue
-            edit = hole.edit(code)
-            if source.data[edit.start : edit.end] == edit.text:
-                continue
-            first = source.data.count(b"\n", 0, edit.start) + 1
-            last = max(first, min(source.data.count(b"\n", 0, edit.end) + 1, span[1]))
-            repair = Repair(source.path, GENERATED, 0.0, (edit,), first, last, span)
-            result.setdefault((edit.start, edit.end, edit.text), (repair, written.log_probability))
+            repair = filled(source, scope, hole, written.texts, pattern=GENERATED)
+            if repair is not None:
+                (edit,) = repair.edits
+                result.setdefault((edit.start, edit.end, edit.text), (repair, written.log_probability))
         return list(result.values())[:MOST_REPAIRS]
 
     @property
@@ -153,29 +146,6 @@ class Generator:
     def save(self, path: Path) -> None:
         """Write the generator to a file."""
         write_bytes(path, self.to_bytes())
-
-
-_TEMPLATES = {
-    HoleKind.VALUE: b"x = %s\n",
-    HoleKind.SUFFIX: b"x%s\n",
-    HoleKind.ARGUMENT: b"f(a%s)\n",
-    HoleKind.RIGHT: b"a %s\n",
-    HoleKind.LEFT: b"%s a\n",
-    HoleKind.BASES: b"class A%s: pass\n",
-}
-
-
-def _is_code(code: bytes, hole: Hole) -> bool:
-    """Return whether code has the form that its hole needs; the grammar alone decides, nothing is run."""
-    if hole.kind is HoleKind.ELSE:
-        text = b"if a:\n    pass\n" + code.replace(b"\n" + hole.indentation, b"\n") + b"\n"
-    elif hole.kind in _TEMPLATES:
-        inner = b"a" if hole.kind is HoleKind.ARGUMENT and code.startswith(b",") else b""
-        template = b"f(%s)\n" if hole.kind is HoleKind.ARGUMENT else _TEMPLATES[hole.kind]
-        text = template.replace(b"%s", inner + code)
-    else:
-        text = code.replace(b"\n" + hole.indentation, b"\n") + b"\n"
-    return parse("a.py", text) is not None
 
 
 def _spread(holes: list[Hole]) -> list[Hole]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import bisect
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from harness.solvers.search.generator.code_stream import LAYOUT, NEWLINE, logical_lines, stream_of
 from harness.solvers.search.generator.line_index import LineIndex, best_lines
-from pytest_ssr.project.file_roles import is_test_surface
-from pytest_ssr.project.solver_checkout import omitted_paths
-from pytest_ssr.project.state import CodebaseState
+from harness.solvers.search.project_files import ProjectFiles
 from pytest_ssr.source.syntax_tree import Scope, parse, scopes
 
 MOST_TOKENS = 64
 """Most tokens of the lines of code, and of those of tests."""
-MAX_FILE_BYTES = 150_000
-"""Larger files are data, or generated."""
 _MOST_BYTES = 1_000_000
-"""Size of all files of code that are read, and of all tests."""
+"""Size of all files of code whose lines are looked at, and of all tests."""
 _LONGEST_LINE, _LONGEST_LINE_BYTES = 24, 1000
 _LINES = 8
 _MOST_FAILING = 200
@@ -33,15 +29,12 @@ _CONSTRUCTORS = (b"__init__", b"__new__", b"__post_init__", b"__call__")
 class ProjectLines:
     """The lines of a project's Python files, those that a solver does not get left out."""
 
-    def __init__(
-        self, paths: Collection[str], read: Callable[[str], bytes | None], failing: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, files: ProjectFiles) -> None:
         """Read the files, those of failing tests first, until they are too large together.
 
-        read: returns the content of a file; None if it has none. failing: node ids of the failing tests, whose lines
-        count more, with the messages of their failures, whose names are looked up.
+        The lines of failing tests count more, and the names in the messages of their failures are looked up.
         """
-        chosen = sorted((failing or {}).items())[:_MOST_FAILING]
+        chosen = sorted(files.failing.items())[:_MOST_FAILING]
         messages = (message.encode(errors="replace") for _, message in chosen)
         self.named = sorted({name for message in messages for name in _NAME.findall(message)})
         """The names in the messages of failing tests."""
@@ -49,14 +42,12 @@ class ProjectLines:
         for test, _ in chosen:
             path, _, name = test.partition("::")
             by_path.setdefault(path, set()).add(name.partition("[")[0].replace("::", "."))
-        self._code, self._tests, digest = _Lines(), _Lines(), hashlib.sha256(repr(chosen).encode())
-        python = {path for path in paths if path.endswith(".py")}
-        for path in sorted(python - omitted_paths(python), key=lambda p: (p not in by_path, p)):
-            lines = self._tests if is_test_surface(path) else self._code
-            data = read(path) if not lines.is_full else None
-            if data is not None:
-                lines.add(path, data, by_path.get(path, ()))
-                digest.update(f"{path!r} {hashlib.sha256(data).hexdigest()}".encode())
+        digest = hashlib.sha256(repr(chosen).encode())
+        self._code, self._tests = _Lines(), _Lines()
+        for lines, contents in ((self._code, files.code), (self._tests, files.tests)):
+            for path, data in contents.items():
+                if lines.add(path, data, by_path.get(path, ())):
+                    digest.update(f"{path!r} {hashlib.sha256(data).hexdigest()}".encode())
         self.key = digest.hexdigest()
         """A hash of what was read."""
 
@@ -71,21 +62,10 @@ class ProjectLines:
         return self._code.about(own, names, without=path), self._tests.about(own, names, without=path)
 
 
-def project_lines(state: CodebaseState, failing: Mapping[str, str] | None = None) -> ProjectLines:
-    """Return the lines of a state; see `ProjectLines`."""
-
-    def read(path: str) -> bytes | None:
-        entry = state.entry(path)
-        return entry.data if entry is not None and entry.mode != 0o120000 else None
-
-    return ProjectLines({*state.snapshot.files, *state.changes}, read, failing)
-
-
 class _Lines:
     """The lines of code, or those of tests; an empty line separates files."""
 
     def __init__(self) -> None:
-        self.is_full = False
         self._size = 0
         self._texts = list[bytes]()
         """The tokens of each line, joined, which takes a tenth of the memory of lists."""
@@ -95,16 +75,12 @@ class _Lines:
         self._by_content: dict[bytes, tuple[int, int]] = {}
         self._in_failing = list[tuple[int, int]]()
 
-    def add(self, path: str, data: bytes, failing: Collection[str]) -> None:
-        """Add the lines of a file. failing: the names of its failing tests."""
-        # The bytes between the tokens of a line must not be in them.
-        if len(data) > MAX_FILE_BYTES or b"\0" in data:
-            return
+    def add(self, path: str, data: bytes, failing: Collection[str]) -> bool:
+        """Add the lines of a file, and return whether there is room. failing: the names of its failing tests."""
         content = hashlib.sha256(data).digest()
         if content not in self._by_content:
-            self.is_full = self._size + len(data) > _MOST_BYTES
-            if self.is_full:
-                return
+            if self._size + len(data) > _MOST_BYTES:
+                return False
             self._size += len(data)
             start, offsets = len(self._texts), self._read(data)
             self._by_content[content] = start, len(self._texts)
@@ -112,6 +88,7 @@ class _Lines:
             if failing:
                 self._mark(path, data, failing, start, offsets)
         self._spans[path] = self._by_content[content]
+        return True
 
     def _read(self, data: bytes) -> list[int]:
         """Add the lines of a file, and return their offsets."""

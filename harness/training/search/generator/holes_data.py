@@ -60,7 +60,7 @@ def hole_examples(source: SourceFolder, vocabulary: Vocabulary, rng: random.Rand
         parsed = parse(path, source.read(path))
         if parsed is None:
             continue
-        file = FileContext(parsed, source.lines())
+        file = FileContext(parsed, source.files().lines)
         for scope in scopes(parsed):
             if scope.kind == "module" or (scope.kind == "function" and scope.end - scope.start > LONGEST_BYTES):
                 continue

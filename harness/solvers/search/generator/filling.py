@@ -1,0 +1,51 @@
+"""Put tokens into a hole, as a repair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.solvers.search.generator.code_stream import code_of
+from harness.solvers.search.generator.holes import Hole, HoleKind
+from harness.solvers.search.patterns import Repair
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
+
+_TEMPLATES = {
+    HoleKind.VALUE: b"x = %s\n",
+    HoleKind.SUFFIX: b"x%s\n",
+    HoleKind.ARGUMENT: b"f(a%s)\n",
+    HoleKind.RIGHT: b"a %s\n",
+    HoleKind.LEFT: b"%s a\n",
+    HoleKind.BASES: b"class A%s: pass\n",
+}
+
+
+def filled(
+    source: ParsedSource, scope: Scope, hole: Hole, texts: Sequence[bytes], *, pattern: str, weight: float = 0.0
+) -> Repair | None:
+    """Return the repair that writes tokens into a hole of a function.
+
+    None if they are no code of the form that the hole needs, or change nothing.
+    """
+    code = code_of(texts, hole.indentation, in_brackets=hole.kind is HoleKind.ARGUMENT)
+    if code is None or not _is_code(code, hole):
+        return None
+    edit = hole.edit(code)
+    if source.data[edit.start : edit.end] == edit.text:
+        return None
+    span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
+    first = source.line(edit.start)
+    last = max(first, min(source.line(edit.end), span[1]))
+    return Repair(source.path, pattern, weight, (edit,), first, last, span)
+
+
+def _is_code(code: bytes, hole: Hole) -> bool:
+    """Return whether code has the form that its hole needs; the grammar alone decides, nothing is run."""
+    if hole.kind is HoleKind.ELSE:
+        text = b"if a:\n    pass\n" + code.replace(b"\n" + hole.indentation, b"\n") + b"\n"
+    elif hole.kind in _TEMPLATES:
+        inner = b"a" if hole.kind is HoleKind.ARGUMENT and code.startswith(b",") else b""
+        template = b"f(%s)\n" if hole.kind is HoleKind.ARGUMENT else _TEMPLATES[hole.kind]
+        text = template.replace(b"%s", inner + code)
+    else:
+        text = code.replace(b"\n" + hole.indentation, b"\n") + b"\n"
+    return parse("a.py", text) is not None

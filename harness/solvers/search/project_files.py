@@ -1,0 +1,101 @@
+"""Read the Python files of a project that a solver gets, as sources of code for repairs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from pytest_ssr.project.file_roles import is_test_surface
+from pytest_ssr.project.solver_checkout import omitted_paths
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
+
+if TYPE_CHECKING:
+    from harness.solvers.search.generator.project_lines import ProjectLines
+
+MAX_FILE_BYTES = 150_000
+"""Larger files are data, or generated."""
+_MOST_BYTES = 8_000_000
+"""Size of all files of code that are read, and of all tests."""
+_MOST_NAMESAKES = 12
+_LINK = 0o120000
+
+
+class ProjectFiles:
+    """The Python files of a project; they are read when they are needed."""
+
+    def __init__(
+        self, paths: Collection[str], read: Callable[[str], bytes | None], failing: Mapping[str, str] | None = None
+    ) -> None:
+        """Choose the files that a solver gets.
+
+        read: returns the content of a file; None if it has none. failing: node ids of failing tests with the messages
+        of their failures; the files of these tests come first.
+        """
+        python = {path for path in paths if path.endswith(".py")}
+        self.failing = dict(failing or {})
+        first = {test.partition("::")[0] for test in self.failing}
+        self._paths = sorted(python - omitted_paths(python), key=lambda path: (path not in first, path))
+        self._read = read
+
+    @functools.cached_property
+    def code(self) -> dict[str, bytes]:
+        """The content of each file of code."""
+        return self._contents(path for path in self._paths if not is_test_surface(path))
+
+    @functools.cached_property
+    def tests(self) -> dict[str, bytes]:
+        """The content of each file of tests."""
+        return self._contents(path for path in self._paths if is_test_surface(path))
+
+    def _contents(self, paths: Iterable[str]) -> dict[str, bytes]:
+        contents, size = dict[str, bytes](), 0
+        for path in paths:
+            data = self._read(path)
+            # Zero bytes are in no source code, and would be a token.
+            if data is None or len(data) > MAX_FILE_BYTES or b"\0" in data:
+                continue
+            size += len(data)
+            if size > _MOST_BYTES:
+                break
+            contents[path] = data
+        return contents
+
+    @functools.cached_property
+    def lines(self) -> ProjectLines:
+        """The lines that a generator may see."""
+        from harness.solvers.search.generator.project_lines import ProjectLines
+
+        return ProjectLines(self)
+
+    def namesakes(self, source: ParsedSource, scope: Scope) -> list[tuple[ParsedSource, Scope]]:
+        """Return functions of the same name as one of a file: those of its file first, then those of its folder."""
+        name = scope.qualname.rpartition(".")[2]
+        found = [(source, own) for own in scopes(source) if own.start != scope.start and _is_named(own, name)]
+        definition = re.compile(rb"\bdef[ \t]+" + re.escape(name.encode()) + rb"\b")
+        folder = PurePosixPath(source.path).parent
+        for path in sorted(self.code, key=lambda p: (folder not in PurePosixPath(p).parents, p)):
+            if len(found) >= _MOST_NAMESAKES:
+                break
+            # A copy of the file has the function itself.
+            if path != source.path and definition.search(self.code[path]):
+                other = parse(path, self.code[path])
+                found += [(other, s) for s in scopes(other) if _is_named(s, name)] if other is not None else []
+        return found[:_MOST_NAMESAKES]
+
+
+def _is_named(scope: Scope, name: str) -> bool:
+    return scope.kind == "function" and scope.qualname.rpartition(".")[2] == name
+
+
+def files_of(state: CodebaseState, failing: Mapping[str, str] | None = None) -> ProjectFiles:
+    """Return the files of a state; see `ProjectFiles`."""
+
+    def read(path: str) -> bytes | None:
+        entry = state.entry(path)
+        return entry.data if entry is not None and entry.mode != _LINK else None
+
+    return ProjectFiles({*state.snapshot.files, *state.changes}, read, failing)
