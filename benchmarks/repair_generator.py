@@ -1,11 +1,11 @@
-"""Measure what a generator of repairs adds to the patterns, on static bugs of packages that it was not trained on.
+"""Measure what pieces of namesakes and a generator add to the patterns, on static bugs of held-out projects.
 
-Run: `python benchmarks/repair_generator.py PACKAGE... --policy FOLDER --out benchmarks/results/NAME.md`, with a policy
-of `ssr train search ... --generator`. Operators change functions and classes of each package; no test is run. A
-candidate is right if it gives the original code, apart from comments, blank space, and line breaks in brackets. The
-share of bugs whose right candidate is among the first N is the mean over several draws with the solver's noise; 95 %
-intervals are made by resampling bugs, and by resampling packages with their bugs. Finished bugs are kept beside the
-result (.jsonl), so a run that was ended continues.
+Run: `python benchmarks/repair_generator.py PROJECT... --policy FOLDER --out benchmarks/results/NAME.md`, with a policy
+of `ssr train search ... --generator`. Namesakes are the project's functions of the same name. Operators change
+functions and classes of each project; no test is run. A candidate is right if it gives the original code, apart from
+comments, blank space, and line breaks in brackets. The share of bugs whose right candidate is among the first N is the mean over
+several draws with the solver's noise; 95 % intervals are made by resampling bugs, and by resampling projects with their
+bugs. Finished bugs are kept beside the result (.jsonl), so a run that was ended continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rate_text import rate_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.solvers.search.generator.generator import GENERATED
+from harness.solvers.search.generator.filling import GENERATED, NAMESAKE, WRITTEN
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy, load_policy
 from harness.training.search.examples import LONGEST_BYTES, Bug, static_bugs
@@ -38,7 +38,7 @@ from pytest_ssr.injectors.equivalence import parses, scope_text
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 
 BUDGETS = (1, 5, 20, 100)
-RANKINGS = ("the patterns' weights", "the policy, patterns alone", "the policy with the generator")
+RANKINGS = ("the patterns' weights", "the policy, patterns alone", "the policy with namesakes", "and the generator")
 DRAWS = 20
 
 
@@ -50,12 +50,13 @@ class Measured:
     listed: bool
     """Whether repairs were listed: the bug is in one function or class, which is not too long."""
     by_patterns: bool = False
+    by_namesakes: bool = False
     by_generator: bool = False
     candidates: int = 0
     places: Sequence[Sequence[int]] = ()
     """For each ranking and draw, the rank of the first right candidate; 0 if no candidate is right."""
-    seconds: float = 0.0
-    """Processor time of the generator."""
+    seconds: tuple[float, float] = (0.0, 0.0)
+    """Processor time of the pieces of namesakes, and of the generator."""
 
 
 def only(source: ParsedSource, qualname: str) -> Scope | None:
@@ -75,32 +76,37 @@ def places(scores: Sequence[float], right: Sequence[bool], seed: str) -> list[in
     return result
 
 
-def measured(project: str, number: int, bug: Bug, policy: Policy) -> Measured:
+def measured(name: str, number: int, bug: Bug, policy: Policy) -> Measured:
     source, original = parse(bug.path, bug.buggy), parse(bug.path, bug.original)
     assert source is not None
     assert original is not None
     scope, before = only(source, bug.qualname), only(original, bug.qualname)
     if scope is None or before is None or scope.end - scope.start > LONGEST_BYTES:
-        return Measured(project, number, bug.operator, False)
+        return Measured(name, number, bug.operator, False)
     repairs = repairs_of(source, scope, scopes(source))
+    project = bug.project() if bug.project is not None else None
     start = time.process_time()
-    completed = policy.completed(source, scope, repairs, bug.project() if bug.project is not None else None)
-    seconds = time.process_time() - start
+    named = policy.completed(source, scope, repairs, project, generate=False)
+    middle = time.process_time()
+    completed = policy.completed(source, scope, repairs, project)
+    seconds = middle - start, time.process_time() - middle
     reversal = Reversal(source, scope, scope_text(original, before))
 
     def right(repair: Repair) -> bool:
-        return reversal.matches(repair) or (repair.pattern == GENERATED and reversal.matches_apart_from_breaks(repair))
+        own_breaks = repair.pattern in WRITTEN and reversal.matches_apart_from_breaks(repair)
+        return reversal.matches(repair) or own_breaks
 
-    flags = [right(r) for r in completed]
-    own = flags[: len(repairs)]
-    rankings: list[tuple[Sequence[Repair], Sequence[bool]]] = [(repairs, own), (repairs, own), (completed, flags)]
-    found = []
-    for index, (listed, of_listed) in enumerate(rankings):
+    found, flags = [], list[bool]()
+    for index, listed in enumerate((repairs, repairs, named, completed)):
+        flags = of_listed = [right(r) for r in listed]
         learned = index > 0 and any(of_listed)
         scores = policy.scores(source, scope, listed) if learned else [math.log(r.weight) for r in listed]
-        found.append(places(scores, of_listed, f"{project} {number}"))
-    by_generator = any(flags[len(repairs) :])
-    return Measured(project, number, bug.operator, True, any(own), by_generator, len(completed), found, seconds)
+        found.append(places(scores, of_listed, f"{name} {number}"))
+    by = {r.pattern for r, is_right in zip(completed, flags, strict=True) if is_right}
+    by_patterns = bool(by - set(WRITTEN))
+    return Measured(
+        name, number, bug.operator, True, by_patterns, NAMESAKE in by, GENERATED in by, len(completed), found, seconds
+    )
 
 
 def measure(source: SourceFolder, policy: Policy, count: int, done: int) -> Iterator[Measured]:
@@ -118,20 +124,22 @@ def measure(source: SourceFolder, policy: Policy, count: int, done: int) -> Iter
 def report(bugs: Sequence[Measured], policy: Policy) -> str:
     names = [b.project for b in bugs]
     covered = sum(b.by_patterns for b in bugs)
-    more = sum(b.by_generator and not b.by_patterns for b in bugs)
+    named = sum(b.by_namesakes and not b.by_patterns for b in bugs)
+    more = sum(b.by_generator and not b.by_patterns and not b.by_namesakes for b in bugs)
     listed = [b for b in bugs if b.listed]
     lines = [
-        "# A generator of repairs, on packages that it was not trained on",
+        "# Repairs beyond the patterns, on projects that nothing was trained on",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/repair_generator.py`: "
         f"{len(bugs)} static bugs of {', '.join(sorted(set(names)))}, {len(bugs) - len(listed)} of them not in one "
         "function or class of usual length. "
-        f"{covered} have a right candidate of a pattern ({covered / len(bugs):.0%}), {more} more have one of the "
-        f"generator; together {(covered + more) / len(bugs):.0%}. The generator takes "
-        f"{np.mean([b.seconds for b in listed]):.2f} s of processor time for a function.",
+        f"{covered} have a right candidate of a pattern ({covered / len(bugs):.1%}), {named} more have one of a piece "
+        f"of a namesake, {more} more have one of the generator; together {(covered + named + more) / len(bugs):.1%}. "
+        f"For a function, the pieces take {np.mean([b.seconds[0] for b in listed]):.2f} s of processor time, and the "
+        f"generator {np.mean([b.seconds[1] for b in listed]):.2f} s.",
         "",
         "Share of all bugs whose right candidate is among the first N of its function; 95 % intervals by bug, and by "
-        "package.",
+        "project.",
         "",
         "| ranking | " + " | ".join(map(str, BUDGETS)) + " |",
         "| --- |" + " --- |" * len(BUDGETS),
@@ -144,19 +152,24 @@ def report(bugs: Sequence[Measured], policy: Policy) -> str:
             hits[index, budget] = values
             cells.append(cell(values, names))
         lines.append(f"| {ranking} | " + " | ".join(cells) + " |")
-    cells = [cell(hits[2, budget] - hits[1, budget], names) for budget in BUDGETS]
+    for title, more_of in (("namesakes", 2), ("both", 3)):
+        cells = [cell(hits[more_of, budget] - hits[1, budget], names) for budget in BUDGETS]
+        lines.append(f"| difference by {title} | " + " | ".join(cells) + " |")
     lines += [
-        "| difference of the last two | " + " | ".join(cells) + " |",
         "",
         "Bugs with a right candidate by operator:",
         "",
-        "| operator | bugs | by patterns | with the generator |",
-        "| --- | --- | --- | --- |",
+        "| operator | bugs | by patterns | with namesakes | with the generator |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for operator in sorted({b.operator for b in bugs}, key=lambda o: (-sum(b.operator == o for b in bugs), o)):
         own = [b for b in bugs if b.operator == operator]
-        before, after = sum(b.by_patterns for b in own), sum(b.by_patterns or b.by_generator for b in own)
-        lines.append(f"| {operator} | {len(own)} | {before} | {after} |")
+        counts = [
+            sum(b.by_patterns for b in own),
+            sum(b.by_patterns or b.by_namesakes for b in own),
+            sum(b.by_patterns or b.by_namesakes or b.by_generator for b in own),
+        ]
+        lines.append(f"| {operator} | {len(own)} | " + " | ".join(map(str, counts)) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from harness.solvers.search.generator.code_stream import NEWLINE, code_of, stream_of
 from harness.solvers.search.generator.context import FileContext, Part
-from harness.solvers.search.generator.generator import GENERATED, PARTS, Generator, load_generator
+from harness.solvers.search.generator.filling import GENERATED
+from harness.solvers.search.generator.generator import PARTS, Generator, load_generator
 from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
 from harness.solvers.search.generator.network import shapes
 from harness.solvers.search.generator.vocabulary import DISTANCES, Vocabulary

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from harness.solvers.search import project_files
-from harness.solvers.search.namesakes import NAMESAKE, with_namesakes
+from harness.solvers.search.generator.filling import NAMESAKE
+from harness.solvers.search.namesakes import with_namesakes
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.project_files import ProjectFiles

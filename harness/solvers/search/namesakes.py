@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 
 from harness.solvers.search.generator.code_stream import LAYOUT, Stream, stream_of
 from harness.solvers.search.generator.cuts import cuts_of
-from harness.solvers.search.generator.filling import filled
+from harness.solvers.search.generator.filling import NAMESAKE, filled
 from harness.solvers.search.generator.holes import Hole, holes_of
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.project_files import ProjectFiles
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 
-NAMESAKE = "namesake"
-"""The pattern of these repairs."""
 _MOST_REPAIRS = 60
 _MOST_PIECES = 400
 _MOST_TOKENS = 150

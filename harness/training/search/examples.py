@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.features import NAMES, ScopeFeatures
-from harness.solvers.search.generator.generator import GENERATED, Generator
+from harness.solvers.search.generator.filling import WRITTEN
+from harness.solvers.search.generator.generator import Generator
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import completed
 from harness.solvers.search.project_files import ProjectFiles
@@ -169,8 +170,7 @@ def example_of(listed: ListedBug, project: str, tokens: TokenModel, rng: random.
 
 
 def _is_right(reversal: Reversal, repair: Repair) -> bool:
-    # A generator does not know where its lines are broken.
-    return reversal.matches(repair) or (repair.pattern == GENERATED and reversal.matches_apart_from_breaks(repair))
+    return reversal.matches(repair) or (repair.pattern in WRITTEN and reversal.matches_apart_from_breaks(repair))
 
 
 def _repaired(bug: Bug) -> Iterator[bytes]:

@@ -9,6 +9,9 @@ from harness.solvers.search.generator.holes import Hole, HoleKind
 from harness.solvers.search.patterns import Repair
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
 
+GENERATED, NAMESAKE = "generated", "namesake"
+WRITTEN = (GENERATED, NAMESAKE)
+"""The patterns whose repairs are written from tokens: they do not have the line breaks of the original."""
 _TEMPLATES = {
     HoleKind.VALUE: b"x = %s\n",
     HoleKind.SUFFIX: b"x%s\n",

@@ -17,7 +17,7 @@ import numpy as np
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.generator.beam import write
 from harness.solvers.search.generator.context import FileContext, Part
-from harness.solvers.search.generator.filling import filled
+from harness.solvers.search.generator.filling import GENERATED, filled
 from harness.solvers.search.generator.holes import Hole, holes_of
 from harness.solvers.search.generator.network import Floats, Network, shapes
 from harness.solvers.search.generator.project_lines import ProjectLines
@@ -28,8 +28,6 @@ from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 from pytest_ssr.storage.store import key_of
 
 PARTS = len(Part)
-GENERATED = "generated"
-"""The pattern of generated repairs."""
 MOST_REPAIRS = 200
 """Most generated repairs of a function."""
 _MOST_HOLES = 80
