@@ -3,9 +3,9 @@
 Run: `python benchmarks/repair_generator.py PROJECT... --policy FOLDER --out benchmarks/results/NAME.md`, with a policy
 of `ssr train search ... --generator`. Namesakes are the project's functions of the same name. Operators change
 functions and classes of each project; no test is run. A candidate is right if it gives the original code, apart from
-comments, blank space, and line breaks in brackets. The share of bugs whose right candidate is among the first N is the mean over
-several draws with the solver's noise; 95 % intervals are made by resampling bugs, and by resampling projects with their
-bugs. Finished bugs are kept beside the result (.jsonl), so a run that was ended continues.
+comments, blank space, and line breaks in brackets. The share of bugs whose right candidate is among the first N is the
+mean over several draws with the solver's noise; 95 % intervals are made by resampling bugs, and by resampling projects
+with their bugs. Finished bugs are kept beside the result (.jsonl), so a run that was ended continues.
 """
 
 from __future__ import annotations
