@@ -7,10 +7,10 @@ pattern repairs, 22 lack code that stands in a function of the same name.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.solvers.search.generator.code_stream import LAYOUT, Stream, stream_of
+from harness.solvers.search.generator.code_stream import LAYOUT, stream_of, trimmed
 from harness.solvers.search.generator.cuts import cuts_of
 from harness.solvers.search.generator.filling import NAMESAKE, filled
 from harness.solvers.search.generator.holes import Hole, holes_of
@@ -19,7 +19,7 @@ from harness.solvers.search.project_files import ProjectFiles
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 
 _MOST_REPAIRS = 60
-_MOST_PIECES = 400
+_MOST_PIECES, _MOST_PLACES = 400, 400
 _MOST_TOKENS = 150
 """Most tokens of a piece."""
 _SIDE = 4
@@ -62,18 +62,16 @@ def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[tu
     """Return repairs with the likeness of what is around both places, the likest first."""
     if scope.kind != "function":
         return []
-    pieces = list[_Place]()
-    for other, own in files.namesakes(source, scope):
-        stream = stream_of(other.data)
-        pieces += [_place(stream, own, cut) for cut in cuts_of(other, own)][: _MOST_PIECES - len(pieces)]
+    namesakes = files.namesakes(source, scope)
+    pieces = [place for other, own in namesakes for place in _places(other, own, cuts_of(other, own))]
+    pieces = [piece for piece in pieces if 0 < len(piece.texts) <= _MOST_TOKENS][:_MOST_PIECES]
     if not pieces:
         return []
-    stream = stream_of(source.data)
     pairs = [
         (hole.likeness(piece), hole, piece)
-        for hole in (_place(stream, scope, hole) for hole in dict.fromkeys(holes_of(source, scope)))
+        for hole in _places(source, scope, holes_of(source, scope))
         for piece in pieces
-        if piece.hole.kind is hole.hole.kind and 0 < len(piece.texts) <= _MOST_TOKENS
+        if piece.hole.kind is hole.hole.kind
     ]
     found: dict[tuple[Hole, tuple[bytes, ...]], tuple[Repair, int]] = {}
     for likeness, hole, piece in sorted(pairs, key=lambda pair: -pair[0]):
@@ -87,12 +85,15 @@ def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[tu
     return list(found.values())
 
 
-def _place(stream: Stream, scope: Scope, hole: Hole) -> _Place:
-    first, last = stream.index(scope.start), stream.index(scope.end)
-    start, end = stream.index(hole.start), stream.index(hole.end)
-    left = [t for t in stream.texts[max(first, start - 2 * _SIDE) : start] if t not in LAYOUT][-_SIDE:]
-    right = [t for t in stream.texts[end : min(last, end + 2 * _SIDE)] if t not in LAYOUT][:_SIDE]
-    return _Place(hole, stream.between(hole.start, hole.end), left[::-1], right)
+def _places(source: ParsedSource, scope: Scope, holes: Iterator[Hole]) -> list[_Place]:
+    """Return the first holes of a function with what is in them and around them."""
+    stream, places = stream_of(source.data[scope.start : scope.end]), list[_Place]()
+    for hole in itertools.islice(dict.fromkeys(holes), _MOST_PLACES):
+        start, end = stream.index(hole.start - scope.start), stream.index(hole.end - scope.start)
+        left = [t for t in stream.texts[max(0, start - 2 * _SIDE) : start] if t not in LAYOUT][-_SIDE:]
+        right = [t for t in stream.texts[end : end + 2 * _SIDE] if t not in LAYOUT][:_SIDE]
+        places.append(_Place(hole, trimmed(stream.texts[start:end]), left[::-1], right))
+    return places
 
 
 def _equal(one: Sequence[bytes], other: Sequence[bytes]) -> int:

@@ -20,7 +20,8 @@ MAX_FILE_BYTES = 150_000
 """Larger files are data, or generated."""
 _MOST_BYTES = 8_000_000
 """Size of all files of code that are read, and of all tests."""
-_MOST_NAMESAKES = 12
+_MOST_NAMESAKES, _MOST_PARSED = 12, 64
+_DEFINITION = re.compile(rb"\bdef[ \t]+([\w\x80-\xff]+)")
 _LINK = 0o120000
 
 
@@ -40,6 +41,7 @@ class ProjectFiles:
         first = {test.partition("::")[0] for test in self.failing}
         self._paths = sorted(python - omitted_paths(python), key=lambda path: (path not in first, path))
         self._read = read
+        self._functions = functools.lru_cache(maxsize=_MOST_PARSED)(self._functions_of)
 
     @functools.cached_property
     def code(self) -> dict[str, bytes]:
@@ -71,24 +73,38 @@ class ProjectFiles:
 
         return ProjectLines(self)
 
+    @functools.cached_property
+    def _definitions(self) -> dict[bytes, list[str]]:
+        """The files of code that may define a function of a name, by name."""
+        definitions: dict[bytes, list[str]] = {}
+        for path, data in self.code.items():
+            for name in sorted(set(_DEFINITION.findall(data))):
+                definitions.setdefault(name, []).append(path)
+        return definitions
+
+    def _functions_of(self, path: str) -> list[tuple[ParsedSource, Scope]]:
+        source = parse(path, self.code[path])
+        return _functions(source) if source is not None else []
+
     def namesakes(self, source: ParsedSource, scope: Scope) -> list[tuple[ParsedSource, Scope]]:
         """Return functions of the same name as one of a file: those of its file first, then those of its folder."""
-        name = scope.qualname.rpartition(".")[2]
-        found = [(source, own) for own in scopes(source) if own.start != scope.start and _is_named(own, name)]
-        definition = re.compile(rb"\bdef[ \t]+" + re.escape(name.encode()) + rb"\b")
+        name = _name(scope)
+        found = [pair for pair in _functions(source) if pair[1].start != scope.start and _name(pair[1]) == name]
         folder = PurePosixPath(source.path).parent
-        for path in sorted(self.code, key=lambda p: (folder not in PurePosixPath(p).parents, p)):
+        paths = [path for path in self._definitions.get(name.encode(), ()) if path != source.path]
+        for path in sorted(paths, key=lambda p: (folder not in PurePosixPath(p).parents, p)):
             if len(found) >= _MOST_NAMESAKES:
                 break
-            # A copy of the file has the function itself.
-            if path != source.path and definition.search(self.code[path]):
-                other = parse(path, self.code[path])
-                found += [(other, s) for s in scopes(other) if _is_named(s, name)] if other is not None else []
+            found += [pair for pair in self._functions(path) if _name(pair[1]) == name]
         return found[:_MOST_NAMESAKES]
 
 
-def _is_named(scope: Scope, name: str) -> bool:
-    return scope.kind == "function" and scope.qualname.rpartition(".")[2] == name
+def _functions(source: ParsedSource) -> list[tuple[ParsedSource, Scope]]:
+    return [(source, scope) for scope in scopes(source) if scope.kind == "function"]
+
+
+def _name(scope: Scope) -> str:
+    return scope.qualname.rpartition(".")[2]
 
 
 def files_of(state: CodebaseState, failing: Mapping[str, str] | None = None) -> ProjectFiles:
