@@ -24,8 +24,11 @@ _MOST_TOKENS = 150
 """Most tokens of a piece."""
 _SIDE = 4
 """Number of tokens on each side of a piece, and of a hole, that are compared."""
-_SHARE = 0.15
-"""Share of these repairs in the weight of a function."""
+_CHANCES = (0.0, 0.0, 0.0, 0.0, 0.011, 0.011, 0.011, 0.065, 0.065)
+"""The probability that a piece is right, by its likeness: of 13,227 pieces for static bugs of 14 projects, 10 of the
+10,217 with a likeness below 4 were right, 32 of 2,933 with one of 4 to 6, and 5 of 77 with a higher one."""
+_MOST_SHARE = 0.3
+"""Largest share of these repairs in the weight of a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +49,20 @@ class _Place:
 def with_namesakes(source: ParsedSource, scope: Scope, repairs: Sequence[Repair], files: ProjectFiles) -> list[Repair]:
     """Return the repairs of a function and those with pieces of namesakes; the sum of the weights stays as it is."""
     present = {r.edits for r in repairs}
-    new = [(repair, value) for repair, value in _repairs(source, scope, files) if repair.edits not in present]
+    new = [repair for repair in _repairs(source, scope, files) if repair.edits not in present]
     if not new:
         return list(repairs)
-    share = _SHARE if repairs else 1.0
-    total = sum(r.weight for r in repairs) or 1.0
-    factor = share * total / sum(2.0**value for _, value in new)
+    chance = sum(repair.weight for repair in new)
+    share = min(_MOST_SHARE, chance) if repairs else 1.0
+    factor = share / chance * (sum(r.weight for r in repairs) or 1.0)
     return [
         *(replace(r, weight=(1 - share) * r.weight) for r in repairs),
-        *(replace(r, weight=factor * 2.0**value) for r, value in new),
+        *(replace(r, weight=factor * r.weight) for r in new),
     ]
 
 
-def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[tuple[Repair, int]]:
-    """Return repairs with the likeness of what is around both places, the likest first."""
+def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[Repair]:
+    """Return repairs, those first whose pieces stand in the likest place; their weights are probabilities."""
     if scope.kind != "function":
         return []
     namesakes = files.namesakes(source, scope)
@@ -71,15 +74,15 @@ def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[tu
         (hole.likeness(piece), hole, piece)
         for hole in _places(source, scope, holes_of(source, scope))
         for piece in pieces
-        if piece.hole.kind is hole.hole.kind
+        if piece.hole.kind is hole.hole.kind and _CHANCES[hole.likeness(piece)]
     ]
-    found: dict[tuple[Hole, tuple[bytes, ...]], tuple[Repair, int]] = {}
+    found: dict[tuple[Hole, tuple[bytes, ...]], Repair] = {}
     for likeness, hole, piece in sorted(pairs, key=lambda pair: -pair[0]):
         key = hole.hole, tuple(piece.texts)
         if key not in found:
-            repair = filled(source, scope, hole.hole, piece.texts, pattern=NAMESAKE)
+            repair = filled(source, scope, hole.hole, piece.texts, pattern=NAMESAKE, weight=_CHANCES[likeness])
             if repair is not None:
-                found[key] = repair, likeness
+                found[key] = repair
         if len(found) == _MOST_REPAIRS:
             break
     return list(found.values())

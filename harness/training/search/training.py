@@ -46,7 +46,9 @@ from pytest_ssr.interrupts import uninterrupted
 from pytest_ssr.storage.store import code_hash, key_of
 
 _LISTING = (
-    "analogies", "completions", "donors", "features", "insertions", "own_class", "patterns", "token_model", "values"
+    "analogies", "completions", "donors", "features", "insertions", "namesakes", "own_class", "patterns",
+    "project_files", "token_model", "values",
+    "generator/code_stream", "generator/cuts", "generator/filling", "generator/holes",
 )  # fmt: skip
 """The modules of the solver that examples depend on."""
 
@@ -222,10 +224,8 @@ def collect(
 
 def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path, generator: Path | None) -> str:
     made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), solver_hash())
-    written_by: tuple[str, ...] = ()
-    if generator is not None:
-        written_by = (_generator_hash(), key_of(generator.read_bytes().hex()), source.key_of_all)
-    return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
+    written_by = (_generator_hash(), key_of(generator.read_bytes().hex())) if generator is not None else ()
+    return key_of(source.name, source.key_of_all, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
 
 
 def solver_hash() -> str:
