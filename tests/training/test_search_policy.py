@@ -28,10 +28,17 @@ from harness.rollouts.player_factory import PlayerFactory
 from harness.solvers.search.features import NAMES, Lines, ScopeFeatures
 from harness.solvers.search.patterns import repairs_of
 from harness.solvers.search.policy import GENERATOR, Policy, has_generator, load_policy
+from harness.solvers.search.project_files import ProjectFiles
 from harness.solvers.search.token_model import Kind, TokenModel, tokens_of
 from harness.storage.atomic_write import write_bytes
 from harness.training.search.examples import Bug, Example, examples_of, load_examples, save_examples, static_bugs
-from harness.training.search.policy_fitting import StaticData, TrainingSettings, validation_folders
+from harness.training.search.policy_fitting import (
+    Lesson,
+    ProvenExamples,
+    StaticData,
+    TrainingSettings,
+    validation_folders,
+)
 from harness.training.search.ranker import Lists, fit
 from harness.training.search.rates import compare, pattern_logits
 from harness.training.search.reversal import Reversal, changed_lines, code_lines
@@ -162,6 +169,42 @@ def test_a_rewarded_repair_is_right_although_it_is_not_the_original():
     assert rewarded.is_covered
     assert reverse.is_covered
     assert not neither.is_covered
+
+
+@pytest.mark.parametrize(
+    ("lesson", "counts"), [(Lesson.REVERSE, (1, 0)), (Lesson.GRADES, (0, 1)), (Lesson.BOTH, (1, 1))]
+)
+def test_a_lesson_chooses_what_is_learned_from_a_proven_bug(lesson, counts):
+    bug = Bug("o", "a.py", "smallest", ORIGINAL, SOURCE, repairs=())
+    static = StaticData({}, TokenModel(), TrainingSettings(seed=1))
+    proven = ProvenExamples.of([("p", bug), ("p", replace(bug, qualname="none"))], static, lesson)
+    assert (len(proven.reversed), len(proven.rewarded)) == counts
+    assert all(e.is_covered for e in proven.reversed)
+    assert not any(e.is_covered for e in proven.rewarded)
+    both = proven + proven
+    assert (len(both.reversed), len(both.rewarded)) == (2 * counts[0], 2 * counts[1])
+
+
+def test_pieces_of_namesakes_are_candidates_of_training(tmp_path):
+    buggy = b"class A:\n    def read(self, line):\n        text = line.strip()\n        return text\n"
+    guard = b"        if line is None:\n            raise NothingToRead(line)\n"
+    original = buggy.replace(b"        text =", guard + b"        text =")
+    files = {"a.py": original, "b.py": original.replace(b"class A", b"class B")}
+    bug = Bug("o", "a.py", "A.read", original, buggy, project=lambda: ProjectFiles(files.keys(), files.get))
+    (alone,) = examples_of(iter([replace(bug, project=None)]), "p", TokenModel(), count=1, seed=1)
+    (among,) = examples_of(iter([bug]), "p", TokenModel(), count=1, seed=1)
+    assert not alone.is_covered
+    assert among.is_covered
+
+
+def test_the_tests_of_a_project_have_their_own_key(tmp_path):
+    for name, tests in (("one", "assert 1"), ("two", "assert 2")):
+        (tmp_path / name / "tests").mkdir(parents=True)
+        (tmp_path / name / "a.py").write_bytes(ORIGINAL)
+        (tmp_path / name / "tests" / "test_a.py").write_text(tests)
+    one, two = (SourceFolder(tmp_path / name) for name in ("one", "two"))
+    assert one.key == two.key
+    assert one.key_of_all != two.key_of_all
 
 
 def test_rewards_change_the_ranker():
