@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 
 import pytest
@@ -13,6 +14,7 @@ from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.project_files import ProjectFiles
 from harness.solvers.search.token_model import TokenModel
+from harness.training.search.sources import SourceFolder
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes, splice
 
 JSON = b"""\
@@ -109,3 +111,59 @@ def test_a_policy_has_them_without_a_generator():
     policy = Policy(None, TokenModel())  # type: ignore[arg-type]
     assert {r.pattern for r in policy.completed(source, scope, [], ProjectFiles(FILES.keys(), FILES.get))} == {NAMESAKE}
     assert policy.completed(source, scope, []) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "other", "expected"),
+    [(b"f(a)", b"f(x, b)", b"f(a, b)"), (b"f()", b"f(x, b)", b"f(b)"), (b"f(a)", b"f(b)", b"f(a, b)")],
+)
+def test_arguments_are_separated_by_commas(call, other, expected):
+    template = b"def g(a, b, x):\n    first(a)\n    r = %s\n    last(r)\n"
+    files = {"a.py": template % call, "b.py": template % other}
+    source, scope = function(files["a.py"], "g", "a.py")
+    repairs = with_namesakes(source, scope, [], ProjectFiles(files.keys(), files.get))
+    texts = results(files["a.py"], repairs)
+    assert template % expected in texts
+    assert all(ast.parse(text) for text in texts)
+    assert not any(b"fb" in text or b"ab" in text or b"ax" in text for text in texts)
+
+
+def test_there_is_no_second_else():
+    template = b"def g(a):\n    if a:\n        r = 1\n    else:\n        r = %d\n    return r\n"
+    files = {"a.py": template % 2, "b.py": template % 3}
+    source, scope = function(files["a.py"], "g", "a.py")
+    repairs = with_namesakes(source, scope, [], ProjectFiles(files.keys(), files.get))
+    assert repairs
+    assert all(ast.parse(text) for text in results(files["a.py"], repairs))
+
+
+def test_files_with_other_line_ends_are_repaired():
+    guard = b"        if data is None:\n            raise EmptyStore(kind)\n        text"
+    crlf = TOML.replace(b"\n", b"\r\n")
+    files = {"stores/json.py": JSON.replace(b"\n", b"\r\n")}
+    texts = {text.replace(b"\r\n", b"\n") for text in results(crlf, namesakes(crlf, "TomlStore.load", files))}
+    assert TOML.replace(b"        text", guard) in texts
+
+
+def test_long_namesakes_are_left_out():
+    long = JSON.replace(b"        text =", b"        skip()\n" * 1000 + b"        text =")
+    assert namesakes(TOML, "TomlStore.load", {"stores/json.py": long}) == []
+
+
+def test_links_of_a_source_folder_are_left_out(tmp_path):
+    (tmp_path / "a.py").write_bytes(JSON)
+    (tmp_path / "b.py").symlink_to("a.py")
+    assert set(SourceFolder(tmp_path).files().code) == {"a.py"}
+
+
+def test_code_beside_the_package_is_read_last(monkeypatch):
+    monkeypatch.setattr(project_files, "_MOST_BYTES", len(JSON))
+    files = {"docs/a.py": TOML, "stores/json.py": JSON}
+    assert set(ProjectFiles(files.keys(), files.get).code) == {"stores/json.py"}
+
+
+def test_text_beyond_ascii_is_not_put_into_files_of_another_encoding():
+    other = JSON.replace(b"EmptyStore(kind)", "EmptyStore('é')".encode())
+    latin = b"# coding: latin-1\n# \xe9\n" + TOML
+    assert not any("é".encode() in text for text in results(latin, namesakes(latin, "TomlStore.load", {"a.py": other})))
+    assert any("é".encode() in text for text in results(TOML, namesakes(TOML, "TomlStore.load", {"a.py": other})))

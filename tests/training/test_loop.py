@@ -49,9 +49,9 @@ def test_the_loop_plays_and_measures_and_continues(tmp_path, capsys):
     bugs = list(stored_bugs([out / "store"], pytest.fail))
     assert {bug.project for bug in bugs} == {"one", "two", "other"}
     assert any(bug.bug.repairs for bug in bugs)
-    files = {(bug.project, bug.bug.project) for bug in bugs}
+    files = {(bug.project, bug.bug.project()) for bug in bugs if bug.bug.project is not None}
     assert len(files) == 3, "the files of a project are read once"
-    assert all(set(read().code) == {f"src/{name}.py"} for name, read in files if read is not None)
+    assert all(set(of_project.code) == {f"src/{name}.py"} for name, of_project in files)
     later = ["train", "search", one, two, "--episodes", str(out / "store"), "--bugs", "30", "--injector", "mutation"]
     assert main([*later, "--held-out", other, "--out", str(tmp_path / "later"), "--json"]) == 0
     learned = json.loads(capsys.readouterr().out)["proven"][0]

@@ -19,7 +19,8 @@ from harness.solvers.search.project_files import ProjectFiles
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 
 _MOST_REPAIRS = 60
-_MOST_PIECES, _MOST_PLACES = 400, 400
+_MOST_PLACES = 200
+"""Most holes of a function, and most pieces of a namesake."""
 _MOST_TOKENS = 150
 """Most tokens of a piece."""
 _SIDE = 4
@@ -66,13 +67,12 @@ def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[Re
     if scope.kind != "function":
         return []
     namesakes = files.namesakes(source, scope)
-    pieces = [place for other, own in namesakes for place in _places(other, own, cuts_of(other, own))]
-    pieces = [piece for piece in pieces if 0 < len(piece.texts) <= _MOST_TOKENS][:_MOST_PIECES]
+    pieces = [place for other, own in namesakes for place in _places(other, own, cuts_of(other, own), least=1)]
     if not pieces:
         return []
     pairs = [
         (hole.likeness(piece), hole, piece)
-        for hole in _places(source, scope, holes_of(source, scope))
+        for hole in _places(source, scope, holes_of(source, scope), least=0)
         for piece in pieces
         if piece.hole.kind is hole.hole.kind and _CHANCES[hole.likeness(piece)]
     ]
@@ -88,11 +88,13 @@ def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[Re
     return list(found.values())
 
 
-def _places(source: ParsedSource, scope: Scope, holes: Iterator[Hole]) -> list[_Place]:
-    """Return the first holes of a function with what is in them and around them."""
+def _places(source: ParsedSource, scope: Scope, holes: Iterator[Hole], *, least: int) -> list[_Place]:
+    """Return the first holes of a function with what is in them and around them. least: tokens in a hole."""
     stream, places = stream_of(source.data[scope.start : scope.end]), list[_Place]()
-    for hole in itertools.islice(dict.fromkeys(holes), _MOST_PLACES):
+    for hole in dict.fromkeys(itertools.islice(holes, _MOST_PLACES)):
         start, end = stream.index(hole.start - scope.start), stream.index(hole.end - scope.start)
+        if not least <= end - start <= _MOST_TOKENS:
+            continue
         left = [t for t in stream.texts[max(0, start - 2 * _SIDE) : start] if t not in LAYOUT][-_SIDE:]
         right = [t for t in stream.texts[end : end + 2 * _SIDE] if t not in LAYOUT][:_SIDE]
         places.append(_Place(hole, trimmed(stream.texts[start:end]), left[::-1], right))

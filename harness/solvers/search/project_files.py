@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_ssr.project.file_roles import is_test_surface
+from pytest_ssr.project.file_roles import is_injectable, is_test_surface
 from pytest_ssr.project.solver_checkout import omitted_paths
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
@@ -21,6 +21,8 @@ MAX_FILE_BYTES = 150_000
 _MOST_BYTES = 8_000_000
 """Size of all files of code that are read, and of all tests."""
 _MOST_NAMESAKES, _MOST_PARSED = 12, 64
+_LONGEST_BYTES = 8_000
+"""Longest namesake."""
 _DEFINITION = re.compile(rb"\bdef[ \t]+([\w\x80-\xff]+)")
 _LINK = 0o120000
 
@@ -39,7 +41,9 @@ class ProjectFiles:
         python = {path for path in paths if path.endswith(".py")}
         self.failing = dict(failing or {})
         first = {test.partition("::")[0] for test in self.failing}
-        self._paths = sorted(python - omitted_paths(python), key=lambda path: (path not in first, path))
+        given = python - omitted_paths(paths)
+        # If they are too large together, those beside the package, such as documentation, are left out.
+        self._paths = sorted(given, key=lambda path: (path not in first, not is_injectable(path), path))
         self._read = read
         self._functions = functools.lru_cache(maxsize=_MOST_PARSED)(self._functions_of)
 
@@ -92,11 +96,11 @@ class ProjectFiles:
         found = [pair for pair in _functions(source) if pair[1].start != scope.start and _name(pair[1]) == name]
         folder = PurePosixPath(source.path).parent
         paths = [path for path in self._definitions.get(name.encode(), ()) if path != source.path]
-        for path in sorted(paths, key=lambda p: (folder not in PurePosixPath(p).parents, p)):
+        for path in sorted(paths, key=lambda p: (folder not in PurePosixPath(p).parents, p))[:_MOST_PARSED]:
             if len(found) >= _MOST_NAMESAKES:
                 break
             found += [pair for pair in self._functions(path) if _name(pair[1]) == name]
-        return found[:_MOST_NAMESAKES]
+        return [pair for pair in found if pair[1].end - pair[1].start <= _LONGEST_BYTES][:_MOST_NAMESAKES]
 
 
 def _functions(source: ParsedSource) -> list[tuple[ParsedSource, Scope]]:

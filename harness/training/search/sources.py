@@ -32,7 +32,7 @@ class SourceFolder:
         self._code = tuple(p for p in self._paths if is_injectable(p))
         if not self._code:
             raise ProjectError(f"{folder} has no Python code to learn from")
-        self.files = functools.cache(lambda: ProjectFiles(self._paths, self.read))
+        self.files = functools.cache(lambda: ProjectFiles(self._paths, self._own))
         """Returns the files that a solver would get, and keeps what was read until `cache_clear`."""
 
     @property
@@ -75,6 +75,10 @@ class SourceFolder:
     def read(self, path: str) -> bytes:
         """Return the content of one file."""
         return (self.folder / path).read_bytes()
+
+    def _own(self, path: str) -> bytes | None:
+        # A link may be to the file that has the bug.
+        return None if (self.folder / path).is_symlink() else self.read(path)
 
     def code_paths(self) -> Sequence[str]:
         """Return the files that bugs may go into, sorted."""

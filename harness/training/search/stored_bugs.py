@@ -25,6 +25,9 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.artifact import BugArtifact, read_regular_file
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 
+_MOST_PROJECTS = 4
+"""Most projects whose files are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredBug:
@@ -44,26 +47,28 @@ def stored_bugs(stores: Sequence[Path], report_skip: Callable[[str, SkippedError
     store.
     """
     sources = find_sources(stores)
-    projects: dict[str, Callable[[], ProjectFiles]] = {}
+    snapshots: dict[str, Snapshot] = {}
+    files_of_tree = functools.lru_cache(maxsize=_MOST_PROJECTS)(lambda tree_hash: _files(snapshots[tree_hash]))
     with Index() as index:
         index_sources(index, sources, report_skip)
         library = Library(sources, index)
         for task in library.tasks():
             try:
-                stored = _stored_bug(library, task, projects) if task.order == 1 else None
+                stored = _stored_bug(library, task, snapshots) if task.order == 1 else None
             except (ArtifactError, OSError) as error:
                 report_skip(f"artifact {task.id}", damaged(str(error)))
             except SkippedError as error:
                 report_skip(f"artifact {task.id}", error)
             else:
                 if stored is not None:
-                    yield stored
+                    project = functools.partial(files_of_tree, task.tree_hash)
+                    yield replace(stored, bug=replace(stored.bug, project=project))
 
 
-def _stored_bug(library: Library, task: Task, projects: dict[str, Callable[[], ProjectFiles]]) -> StoredBug | None:
+def _stored_bug(library: Library, task: Task, snapshots: dict[str, Snapshot]) -> StoredBug | None:
     """Return the bug of an artifact; None if it is not in one function. Raises SkippedError or ArtifactError.
 
-    projects: what returns the files of each project, by the hash of its tree; that of a new project is added.
+    snapshots: those of the trees, to which that of the task is added.
     """
     snapshot, artifact = snapshot_of(task), task.artifact()
     if artifact.content_id(task.tree_hash) != task.id:
@@ -73,8 +78,8 @@ def _stored_bug(library: Library, task: Task, projects: dict[str, Callable[[], P
         return None
     hashes = frozenset(stamp.sha256 for stamp in snapshot.files.values())
     repairs = tuple(_repaired(library, task.id, bug))
-    project = projects.setdefault(task.tree_hash, functools.cache(functools.partial(_files, snapshot)))
-    return StoredBug(task.repository, hashes, replace(bug, repairs=repairs, project=project))
+    snapshots[task.tree_hash] = snapshot
+    return StoredBug(task.repository, hashes, replace(bug, repairs=repairs))
 
 
 def _files(snapshot: Snapshot) -> ProjectFiles:

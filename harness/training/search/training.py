@@ -47,7 +47,7 @@ from pytest_ssr.storage.store import code_hash, key_of
 
 _LISTING = (
     "analogies", "completions", "donors", "features", "insertions", "namesakes", "own_class", "patterns",
-    "project_files", "token_model", "values",
+    "policy", "project_files", "token_model", "values",
     "generator/code_stream", "generator/cuts", "generator/filling", "generator/holes",
 )  # fmt: skip
 """The modules of the solver that examples depend on."""

@@ -53,6 +53,9 @@ def stream_of(data: bytes) -> Stream:
                 stream._add(NEWLINE, token.start, False)
                 at_start = True
             continue
+        if token.text == b"\r":
+            # Of a line that ends with CRLF.
+            continue
         if at_start and not depth:
             column = token.start - (data.rfind(b"\n", 0, token.start) + 1)
             if column > levels[-1]:

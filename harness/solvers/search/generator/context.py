@@ -189,7 +189,7 @@ def _parameters(function: Node) -> list[int]:
 
 def _defined(stream: Stream, first: int, last: int) -> list[bytes]:
     """Return the names that a line imports, and the private names that it defines."""
-    texts = [t for t in stream.texts[first:last] if t not in LAYOUT and t != b"\r"]
+    texts = [t for t in stream.texts[first:last] if t not in LAYOUT]
     if texts[:1] in ([b"import"], [b"from"]):
         return _imported(texts)
     if texts[:1] == [b"async"]:

@@ -29,8 +29,8 @@ def filled(
 
     None if they are no code of the form that the hole needs, or change nothing.
     """
-    code = code_of(texts, hole.indentation, in_brackets=hole.kind is HoleKind.ARGUMENT)
-    if code is None or not _is_code(code, hole):
+    code = code_of(_fitted(source, hole, texts), hole.indentation, in_brackets=hole.kind is HoleKind.ARGUMENT)
+    if not code or not _is_code(code, hole) or not (code.isascii() or _is_utf8(source.data)):
         return None
     edit = hole.edit(code)
     if source.data[edit.start : edit.end] == edit.text:
@@ -39,6 +39,25 @@ def filled(
     first = source.line(edit.start)
     last = max(first, min(source.line(edit.end), span[1]))
     return Repair(source.path, pattern, weight, (edit,), first, last, span)
+
+
+def _fitted(source: ParsedSource, hole: Hole, texts: Sequence[bytes]) -> Sequence[bytes]:
+    """Return tokens with what the hole's place needs; none if they cannot stand there."""
+    if hole.kind is HoleKind.ARGUMENT:
+        is_first = source.data[: hole.start].rstrip().endswith(b"(")
+        without = texts[1:] if texts[:1] in ([b","], (b",",)) else texts
+        return without if is_first or not without else [b",", *without]
+    if hole.kind is HoleKind.ELSE and texts[0] == b"else":
+        return () if source.data[hole.end :].lstrip().startswith((b"else", b"elif")) else texts
+    return texts
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_code(code: bytes, hole: Hole) -> bool:
