@@ -22,7 +22,7 @@ from pytest_ssr.project.snapshot import name_of
 from pytest_ssr.storage.store import Store, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from harness.training.search.loop import RoundReport
     from harness.training.search.policy_fitting import StaticData
@@ -73,9 +73,7 @@ def train_search(settings: TrainSearchSettings) -> int:
             settings.out,
             training,
             watch=terminal.status,
-            finished=lambda name, bugs, covered: terminal.echo(
-                f"{name}: {bugs} bugs, {covered} with a right candidate"
-            ),
+            finished=_finished(terminal),
             stored=stored,
             lesson=Lesson(settings.lesson),
         )
@@ -104,6 +102,11 @@ def train_search(settings: TrainSearchSettings) -> int:
             )
     terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
     return ExitCode.DONE
+
+
+def _finished(terminal: Terminal) -> Callable[[str, int, int], None]:
+    """Return what reports the static bugs of a project."""
+    return lambda name, bugs, covered: terminal.echo(f"{name}: {bugs} bugs, {covered} with a right candidate")
 
 
 def _stored_bugs(stores: Sequence[Path], held_out: Sequence[SourceFolder], terminal: Terminal) -> list[StoredBug]:
@@ -153,9 +156,9 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     def static() -> StaticData:
         generator = train_generator(sources, settings.out, training, terminal.status) if holes else None
         watch, out = terminal.status, settings.out
-        return collect(sources, out, training, watch=watch, finished=lambda *_: None, generator=generator)
+        return collect(sources, out, training, watch=watch, finished=_finished(terminal), generator=generator)
 
-    schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
+    schedule = key_of(sorted((s.name, s.key_of_all) for s in sources), replace(training, jobs=1), settings.lesson)
     store = Store(settings.store or settings.out / "store")
     loop = Loop(
         projects=[Project(p) for p in settings.source],

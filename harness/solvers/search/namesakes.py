@@ -71,10 +71,10 @@ def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[Re
     if not pieces:
         return []
     pairs = [
-        (hole.likeness(piece), hole, piece)
+        (likeness, hole, piece)
         for hole in _places(source, scope, holes_of(source, scope), least=0)
         for piece in pieces
-        if piece.hole.kind is hole.hole.kind and _CHANCES[hole.likeness(piece)]
+        if piece.hole.kind is hole.hole.kind and _CHANCES[likeness := hole.likeness(piece)]
     ]
     found: dict[tuple[Hole, tuple[bytes, ...]], Repair] = {}
     for likeness, hole, piece in sorted(pairs, key=lambda pair: -pair[0]):
