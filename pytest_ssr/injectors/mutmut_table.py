@@ -18,6 +18,7 @@ from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.injectors.mutation import nodes_of
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.injectors.sampler import Change, draw
+from pytest_ssr.source.parsing import is_utf8
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, replace_non_ascii
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class _File:
 
         self._source, self._table, self._cst = source, table, libcst
         shift = len(_BOM) if source.data.startswith(_BOM) else 0
-        text = replace_non_ascii(source.data) if _is_not_utf8(source.data) else source.data[shift:]
+        text = source.data[shift:] if is_utf8(source.data) else replace_non_ascii(source.data)
         self._nodes: list[_Located] = []
         self._spans: dict[libcst.CSTNode, tuple[int, int]] = {}
         try:
@@ -166,14 +167,6 @@ class _File:
             return None
         start, end = self._spans[removed]
         return Edit(self._source.line_start(start), self._source.line_end(max(start, end - 1)), b"")
-
-
-def _is_not_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _narrowed(start: int, old: bytes, new: bytes) -> Edit | None:

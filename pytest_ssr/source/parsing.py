@@ -24,6 +24,15 @@ _MAX_BYTES = 500_000
 _LONG_INTEGER = re.compile(r"0[xXoObB][0-9a-fA-F_]{3500}")
 
 
+def is_utf8(data: bytes) -> bool:
+    """Return whether a file can be read as UTF-8."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def has_long_integer(data: bytes | str) -> bool:
     """Return whether Python source may have an integer of more than 4,300 digits.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness.solvers.search.generator.code_stream import LAYOUT, stream_of, trimmed
 from harness.solvers.search.generator.cuts import cuts_of
-from harness.solvers.search.generator.filling import NAMESAKE, filled
+from harness.solvers.search.generator.filling import NAMESAKE, filled, with_share
 from harness.solvers.search.generator.holes import Hole, holes_of
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.project_files import ProjectFiles
@@ -49,17 +49,7 @@ class _Place:
 
 def with_namesakes(source: ParsedSource, scope: Scope, repairs: Sequence[Repair], files: ProjectFiles) -> list[Repair]:
     """Return the repairs of a function and those with pieces of namesakes; the sum of the weights stays as it is."""
-    present = {r.edits for r in repairs}
-    new = [repair for repair in _repairs(source, scope, files) if repair.edits not in present]
-    if not new:
-        return list(repairs)
-    chance = sum(repair.weight for repair in new)
-    share = min(_MOST_SHARE, chance) if repairs else 1.0
-    factor = share / chance * (sum(r.weight for r in repairs) or 1.0)
-    return [
-        *(replace(r, weight=(1 - share) * r.weight) for r in repairs),
-        *(replace(r, weight=factor * r.weight) for r in new),
-    ]
+    return with_share(repairs, _repairs(source, scope, files), lambda chance: min(_MOST_SHARE, chance))
 
 
 def _repairs(source: ParsedSource, scope: Scope, files: ProjectFiles) -> list[Repair]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from harness.solvers.search.generator.code_stream import code_of
 from harness.solvers.search.generator.holes import Hole, HoleKind
 from harness.solvers.search.patterns import Repair
+from pytest_ssr.source.parsing import is_utf8
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
 
 GENERATED, NAMESAKE = "generated", "namesake"
 WRITTEN = (GENERATED, NAMESAKE)
 """The patterns whose repairs are written from tokens: they do not have the line breaks of the original."""
+_LEAST = 1e-12
+"""Least weight of a repair, as a share of all, so that it has a logarithm."""
 _TEMPLATES = {
     HoleKind.VALUE: b"x = %s\n",
     HoleKind.SUFFIX: b"x%s\n",
@@ -30,7 +34,7 @@ def filled(
     None if they are no code of the form that the hole needs, or change nothing.
     """
     code = code_of(_fitted(source, hole, texts), hole.indentation, in_brackets=hole.kind is HoleKind.ARGUMENT)
-    if not code or not _is_code(code, hole) or not (code.isascii() or _is_utf8(source.data)):
+    if not code or not _is_code(code, hole) or not (code.isascii() or is_utf8(source.data)):
         return None
     edit = hole.edit(code)
     if source.data[edit.start : edit.end] == edit.text:
@@ -39,6 +43,26 @@ def filled(
     first = source.line(edit.start)
     last = max(first, min(source.line(edit.end), span[1]))
     return Repair(source.path, pattern, weight, (edit,), first, last, span)
+
+
+def with_share(
+    repairs: Sequence[Repair], further: Sequence[Repair], share_of: Callable[[float], float]
+) -> list[Repair]:
+    """Return the repairs of a function and further ones; the sum of the weights stays as it is.
+
+    share_of: returns the share of the new ones, from the sum of their weights.
+    """
+    present = {r.edits for r in repairs}
+    new = [r for r in further if r.edits not in present]
+    if not new:
+        return list(repairs)
+    of_new = sum(r.weight for r in new)
+    share = share_of(of_new) if repairs else 1.0
+    total = sum(r.weight for r in repairs) or 1.0
+    return [
+        *(replace(r, weight=(1 - share) * r.weight) for r in repairs),
+        *(replace(r, weight=max(share * total * r.weight / of_new, _LEAST * total)) for r in new),
+    ]
 
 
 def _fitted(source: ParsedSource, hole: Hole, texts: Sequence[bytes]) -> Sequence[bytes]:
@@ -50,14 +74,6 @@ def _fitted(source: ParsedSource, hole: Hole, texts: Sequence[bytes]) -> Sequenc
     if hole.kind is HoleKind.ELSE and texts[0] == b"else":
         return () if source.data[hole.end :].lstrip().startswith((b"else", b"elif")) else texts
     return texts
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_code(code: bytes, hole: Hole) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.generator.beam import write
 from harness.solvers.search.generator.context import FileContext, Part
-from harness.solvers.search.generator.filling import GENERATED, filled
+from harness.solvers.search.generator.filling import GENERATED, filled, with_share
 from harness.solvers.search.generator.holes import Hole, holes_of
 from harness.solvers.search.generator.network import Floats, Network, shapes
 from harness.solvers.search.generator.project_lines import ProjectLines
@@ -40,12 +40,14 @@ _LARGEST_WEIGHT = 100.0
 """Largest absolute value of a weight, with which the network computes finite numbers at any width."""
 _SHARE = 0.3
 """Share of all generated repairs of a function in its weight."""
+_LEAST = 1e-200
+"""Least probability of a repair relative to the likeliest: their sum is not zero."""
 _FLATNESS = 0.7
 """Exponent of the probabilities: the network is surer than it is right."""
 
 
 _Key = tuple[str, bytes, str]
-"""The path and the content of a file, and the key of what is seen of its project."""
+"""The path and the content of a file, and the key of the lines of its project."""
 
 
 def _key(source: ParsedSource, project: ProjectLines | None) -> _Key:
@@ -77,23 +79,10 @@ class Generator:
 
         project: the lines of the other files; None to see the file alone.
         """
-        present = {tuple((e.start, e.end, e.text) for e in r.edits) for r in repairs}
-        new = [
-            (repair, value)
-            for repair, value in self.repairs(source, scope, project)
-            if tuple((e.start, e.end, e.text) for e in repair.edits) not in present
-        ]
-        if not new:
-            return list(repairs)
-        top = max(value for _, value in new)
-        shares = [math.exp(_FLATNESS * (value - top)) for _, value in new]
-        total = sum(r.weight for r in repairs) or 1.0
-        share = _SHARE if repairs else 1.0
-        factor = share * total / sum(shares)
-        return [
-            *(replace(r, weight=(1 - share) * r.weight) for r in repairs),
-            *(replace(r, weight=max(factor * s, 1e-12 * total)) for (r, _), s in zip(new, shares, strict=True)),
-        ]
+        written = self.repairs(source, scope, project)
+        top = max((value for _, value in written), default=0.0)
+        new = [replace(r, weight=max(math.exp(_FLATNESS * (value - top)), _LEAST)) for r, value in written]
+        return with_share(repairs, new, lambda _: _SHARE)
 
     def repairs(
         self, source: ParsedSource, scope: Scope, project: ProjectLines | None = None
