@@ -38,7 +38,7 @@ from harness.solvers.search.policy import Policy
 from harness.training.search.examples import Example, Shares
 from harness.training.search.policy_fitting import ProvenExamples, StaticData, TrainingSettings, fit_policy
 from harness.training.search.rates import Rate, compare
-from harness.training.search.sources import SourceFolder, open_sources, unique_names
+from harness.training.search.sources import SourceFolder, open_sources, unique_names, without_shared_code
 from harness.training.search.training import collect
 
 LIKELIHOODS = tuple(n for n in NAMES if n.startswith(("general_", "file_")) or n == "line_rank")
@@ -209,10 +209,12 @@ def main() -> None:
     arguments = parser.parse_args()
     held_out = open_sources(arguments.held_out)
     names = {source.name for source in held_out}
-    sources: list[SourceFolder] = [s for s in open_sources(arguments.sources) if s.name not in names]
 
     def report(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+    others = [source for source in open_sources(arguments.sources) if source.name not in names]
+    sources: list[SourceFolder] = without_shared_code(others, held_out, report)
 
     settings = TrainingSettings(bugs=arguments.bugs, seed=arguments.seed, jobs=arguments.jobs)
     data = collect([*sources, *held_out], arguments.folder, settings, watch=report, finished=lambda *_: None)

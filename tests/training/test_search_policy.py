@@ -316,6 +316,19 @@ def test_a_damaged_token_model_is_made_again(projects, tmp_path):
     assert run().tokens == first.tokens
 
 
+def test_a_built_copy_gets_no_bugs(projects, tmp_path):
+    shutil.copytree(projects[0], tmp_path / "src" / "fee")
+    before = SourceFolder(tmp_path)
+    shutil.copytree(tmp_path / "src" / "fee", tmp_path / "build" / "lib" / "fee")
+    after = SourceFolder(tmp_path)
+    assert len(after.paths()) == 2 * len(before.paths())
+    assert after.code_paths() == before.code_paths()
+    # What is learned elsewhere must not be in such a copy, either.
+    for path in before.code_paths():
+        (tmp_path / path).write_text("def changed(): pass\n")
+    assert SourceFolder(projects[0]).shares_code(SourceFolder(tmp_path))
+
+
 def test_examples_are_read_as_they_were_written(projects, tmp_path):
     bugs = static_bugs(SourceFolder(projects[0]), load_injectors("mutation"), seed=1)
     examples = list(examples_of(bugs, "p", TokenModel(), count=12, seed=1))

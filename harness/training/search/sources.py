@@ -15,6 +15,7 @@ from harness.solvers.search.token_model import TokenModel, tokens_of
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.project.file_roles import is_injectable
 from pytest_ssr.project.snapshot import require_directory
+from pytest_ssr.project.solver_checkout import omitted_paths
 from pytest_ssr.storage.store import key_of
 
 _MAX_FILES = 2000
@@ -29,9 +30,15 @@ class SourceFolder:
         require_directory(folder)
         self.folder = folder
         self._paths = tuple(_python_files(folder))
-        self._code = tuple(p for p in self._paths if is_injectable(p))
+        self._injectable = tuple(p for p in self._paths if is_injectable(p))
+        # A bug in a built copy could be repaired with the original.
+        omitted = omitted_paths(self._paths)
+        self._code = tuple(p for p in self._injectable if p not in omitted)
         if not self._code:
-            raise ProjectError(f"{folder} has no Python code to learn from")
+            raise ProjectError(
+                f"{folder} has no Python code to learn from; tests, built copies and files of more than "
+                f"{MAX_FILE_BYTES:,} bytes do not count"
+            )
         self.files = functools.cache(lambda: ProjectFiles(self._paths, self._own))
         """Returns the files that a solver would get, and keeps what was read until `cache_clear`."""
 
@@ -53,7 +60,7 @@ class SourceFolder:
     @functools.cached_property
     def _files_with_functions(self) -> frozenset[str]:
         """The hashes of the files that bugs can be in; others, such as an empty `__init__.py`, are in many projects."""
-        contents = (self.read(path) for path in self._code)
+        contents = (self.read(path) for path in self._injectable)
         return frozenset(hashlib.sha256(data).hexdigest() for data in contents if b"def " in data)
 
     def shares_code(self, other: SourceFolder) -> bool:
@@ -61,7 +68,7 @@ class SourceFolder:
 
         The installed copy of a project has other paths than its repository, and fewer files.
         """
-        one, two = ({(s.folder / p).resolve() for p in s.code_paths()} for s in (self, other))
+        one, two = ({(s.folder / p).resolve() for p in s._injectable} for s in (self, other))
         return not one.isdisjoint(two) or self.has_any(other._files_with_functions)
 
     def has_any(self, hashes: Collection[str]) -> bool:
@@ -94,7 +101,9 @@ def _python_files(folder: Path) -> Iterator[str]:
     """Yield the paths of the Python files below a folder, in a fixed order; hidden folders and large files are left."""
     count = 0
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
+        kept = (f for f in folders if not f.startswith(".") and f != "__pycache__")
+        # What a build has left comes last.
+        folders[:] = sorted(kept, key=lambda folder: (folder == "build", folder))
         for name in sorted(names):
             path = Path(parent, name)
             if name.endswith(".py") and path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
