@@ -36,7 +36,8 @@ def test_there_is_one_for_each_size_and_number_of_gpus() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_it_parses_for_every_method(file: Path) -> None:
     for method in Method:
-        read = settings(method, file)
+        # kto compares the rows of a batch.
+        read = settings(method, file, *(("--batch", "2") if method is Method.KTO else ()))
         plan = plan_of(read, method)
         assert SIZES[file.stem.partition("-")[0]] in plan.base.model
         assert plan.optimization.gradient_checkpointing
@@ -47,6 +48,12 @@ def test_it_parses_for_every_method(file: Path) -> None:
             share = policy.batches(plan.optimization.batch, processes) * plan.optimization.batch
             # Each process plays whole groups of injectors, and as many of solvers.
             assert share % (2 * policy.group) == 0
+
+
+def test_kto_needs_two_rows_in_a_batch() -> None:
+    with pytest.raises(SettingsError) as raised:
+        plan_of(settings("kto", FILES[0], "--batch", "1"), Method.KTO)
+    assert raised.value.option == "batch"
 
 
 @pytest.mark.parametrize(

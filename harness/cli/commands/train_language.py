@@ -260,6 +260,8 @@ def plan_of(settings: TrainLanguageSettings, method: Method, environment: dict[s
     if without:
         used = f"; it is for {', '.join(_WITH_EFFECT[without[0]])}" if _WITH_EFFECT[without[0]] else ""
         raise SettingsError(f"--{without[0]} has no effect in {method}{used}", option=without[0])
+    if method is Method.KTO and settings.optimization.batch < 2:
+        raise SettingsError("kto compares the rows of a batch: --batch must be at least 2", option="batch")
     if settings.seed < 0:
         raise SettingsError(f"--seed {settings.seed} must be at least 0", option="seed")
     return Plan(
@@ -295,6 +297,8 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
         terminal.echo(f"rollouts of {origin['model'] or 'an unknown model'}: {origin['rollouts']}{tokenized}")
     for name in report.get("namesakes", ()):
         terminal.echo(f"{name} is named as a repository of an evaluation set; --exclude it if it is a fork", "missed")
+    if unknown := report.get("of_unknown_origin"):
+        terminal.echo(f"rows that name no repository, and may be of an evaluation set: {unknown}", "missed")
     terminal.echo(f"{report['method']}: {report['rows']} rows{tokens}")
     for name in ("loss", "reward"):
         first, last = report[f"{name}_first"], report[f"{name}_last"]
@@ -313,6 +317,8 @@ def _lost(counts: dict[str, int]) -> Iterator[str]:
         "failed": "have no reward, because their sandbox failed",
         "untried": "have no reward: they injected a valid bug that no solver of the update tried",
         "context_full": "were ended because the context (--max-length or the model's) had no room for another reply",
+        "completion_full": "were ended because all tokens of a completion (--completion-tokens) were used",
+        "cut": "have a reply that a limit (--reply-tokens or --completion-tokens) has cut",
     }
     for name, text in texts.items():
         if counts.get(name):

@@ -33,6 +33,11 @@ class ChatTokens:
         """Return the text of a reply."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
+    def end_of(self, ids: Sequence[int]) -> list[int]:
+        """Return the tokens that a reply lacks at its end: EOS, if it was cut before its own."""
+        eos = self.tokenizer.eos_token_id
+        return [] if ids and ids[-1] == eos else [eos]
+
     def between(self, output: str) -> list[int]:
         """Return the tokens between a reply that ends with EOS and the next one.
 
@@ -79,7 +84,8 @@ class Transcript:
         self._messages = [Message(SYSTEM, system), Message(USER, prompt)]
         self._sent: list[Message] = []
         self._length = 0
-        self._has_end = True
+        self._missing: list[int] = []
+        """The tokens that the last reply lacks at its end."""
         self._window = ContextWindow(budget, self._count) if budget else None
 
     def next_prompt(self) -> Addition:
@@ -101,7 +107,7 @@ class Transcript:
         text = self._chat.decode(ids)
         self._messages.append(Message(ASSISTANT, text))
         self._length += len(ids)
-        self._has_end = bool(ids) and ids[-1] == self._chat.tokenizer.eos_token_id
+        self._missing = self._chat.end_of(ids)
         return text
 
     def add_observation(self, output: str) -> None:
@@ -116,8 +122,7 @@ class Transcript:
 
     def _continuation(self, output: str) -> list[int]:
         """Return the tokens after the last reply; they begin with EOS if the reply was cut before its own."""
-        end = [] if self._has_end else [self._chat.tokenizer.eos_token_id]
-        return end + self._chat.between(output)
+        return self._missing + self._chat.between(output)
 
     def _count(self, messages: Sequence[Message]) -> int:
         return len(self._chat.encode(_plain(messages), ask=True))

@@ -168,6 +168,10 @@ class Rollout:
     logprobs: list[float] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
+    cut_replies: int = 0
+    """The number of replies that a limit of tokens has cut."""
+    _end: list[int] = field(default_factory=list)
+    """The tokens that the last reply lacks at its end."""
 
     @classmethod
     def of(cls, episodes: Episodes, trainer: Any, *, context: int = 0, reply_tokens: int = 0) -> Rollout:
@@ -195,21 +199,30 @@ class Rollout:
     def add_reply(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> str:
         """Append the tokens of a reply as far as there is room; return its text."""
         room = trainer.args.max_completion_length - len(self.ids)
-        self.add(ids[:room], logprobs[:room] if logprobs is not None else [], mask=1)
-        return str(trainer.processing_class.decode(ids[:room], skip_special_tokens=True))
+        kept = ids[:room]
+        has_ended = bool(kept) and kept[-1] in trainer.eos_token_ids
+        if len(ids) >= min(room, self.reply_tokens or room) and not has_ended:
+            self.cut_replies += 1
+        self._end = _chat(trainer).end_of(kept)
+        self.add(kept, logprobs[:room] if logprobs is not None else [], mask=1)
+        return str(trainer.processing_class.decode(kept, skip_special_tokens=True))
 
     def add_turn(self, turn: Turn, trainer: Any, *, with_logprobs: bool) -> bool:
-        """Append as many tokens of an observation as fit; return whether the rollout is full."""
+        """Append as many tokens of an observation as fit; return whether the rollout is full.
+
+        They begin with the end of the reply if it was cut before it.
+        """
         self.turns.append(turn)
         if turn.outcome is not None:
             return False
-        tokens = _chat(trainer).between(turn.output)
+        tokens = self._end + _chat(trainer).between(turn.output)
         room, limit = trainer.args.max_completion_length - len(self.ids), ExitReason.TOKEN_LIMIT
-        if self.context:
+        if self.context and room:
             in_context = self.context - self.reply_tokens - len(self.prompt_ids) - len(self.ids)
             if in_context < room:
                 room, limit = max(0, in_context), ExitReason.CONTEXT
-        observed = tokens[:room]
+        # A rollout that ends with a cut reply stays as it was sampled.
+        observed = tokens[:room] if room > len(self._end) else []
         self.add(observed, [0.0] * len(observed) if with_logprobs else [], mask=0)
         if len(observed) < len(tokens) or len(self.ids) == trainer.args.max_completion_length:
             self.full = limit

@@ -167,7 +167,8 @@ class PolicyRollouts:
             "given": rewards,
             "role": [task.role for task in tasks],
             "success": successes,
-            "context_full": [rollout.full is ExitReason.CONTEXT for rollout in ordered],
+            "full": [rollout.full for rollout in ordered],
+            "cut": [rollout.cut_replies > 0 for rollout in ordered],
         }
 
     def _count(self, rollouts: Sequence[Rollout], rewards: Sequence[float | None], trainer: Any, step: int) -> None:
@@ -355,16 +356,20 @@ def policy_reward(
     given: Sequence[float | None],
     role: Sequence[str],
     success: Sequence[bool | None],
-    context_full: Sequence[bool],
+    full: Sequence[ExitReason | None],
+    cut: Sequence[bool],
     log_metric: Any,
     **row: Any,
 ) -> list[float | None]:
     """Return the rewards that `PolicyRollouts` has computed, and log them by role: a reward function of the trainer.
 
-    It also logs the shares of rollouts without a reward and of those that the context has ended.
+    It also logs the shares of rollouts without a reward, of those that a limit of tokens has ended, and of those with a
+    reply that one has cut.
     """
     log_metric("without_reward", sum(reward is None for reward in given) / len(given))
-    log_metric("context_full", sum(context_full) / len(context_full))
+    log_metric("context_full", full.count(ExitReason.CONTEXT) / len(full))
+    log_metric("completion_full", full.count(ExitReason.TOKEN_LIMIT) / len(full))
+    log_metric("cut", sum(cut) / len(cut))
     for name, rate in ((SOLVER, "solve_rate"), (INJECTOR, "valid_rate")):
         rewards = [r for r, played in zip(given, role, strict=True) if played == name and r is not None]
         graded = [s for s, played in zip(success, role, strict=True) if played == name and s is not None]

@@ -90,8 +90,6 @@ def _preferences(rows: Sequence[Row], plan: Plan) -> Any:
     names = [*_PREFERENCE_COLUMNS[plan.method], "tools", *(["label"] if plan.method is Method.KTO else [])]
     columns = FORMATS[plan.method].columns
     features = Features({name: kinds[columns[name]]() for name in names})
-    if plan.method is Method.KTO and plan.optimization.batch < 2:
-        raise SettingsError("kto compares the rows of a batch: --batch must be at least 2", option="batch")
     return Dataset.from_list([{name: row.get(name) or [] for name in names} | _label(row) for row in rows], features)
 
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from harness.exporters.protocol import Row
-from harness.training.language.contamination import Excluded, require_clean, with_owner
+from harness.training.language.contamination import Excluded, Name, require_clean, with_owner
 from harness.training.language.guarded import is_main, save_model, train
 from harness.training.language.left_out import LeftOut
 from harness.training.language.models import encoder_of, load_model, load_tokenizer, require_packages, require_targets
@@ -61,6 +61,7 @@ def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str
         "left_out": [*reasons, *left_out.to_json()],
         "origins": origins(rows),
         "namesakes": _namesakes(rows, sources, plan),
+        "of_unknown_origin": sum(not _has_origin(row) for row in rows),
     }
     return finish(trainer, folder, plan, facts, begun, start)
 
@@ -79,9 +80,19 @@ def _rows(sources: Sequence[Path], plan: Plan, folder: RunFolder) -> tuple[list[
 def _namesakes(rows: Sequence[Row], sources: Sequence[Path], plan: Plan) -> list[str]:
     """Return what may be a fork of an evaluation set; raises SettingsError for what belongs to one."""
     projects = [path for source in sources for path in (source, source.resolve().parent)]
-    names = {with_owner(str(row.get("repository") or ""), projects) for row in rows}
-    names |= {str(row.get("task_id") or "") for row in rows}
+    names = {with_owner(name, projects) for row in rows for name in _names(row)}
     return require_clean(names, Excluded(plan.data.exclude), forced=plan.data.allow_contaminated)
+
+
+def _names(row: Row) -> list[str]:
+    """Return what a row of ours, or of the SWE-bench family, says about its repository and its task."""
+    values = (row.get(column) for column in ("repository", "task_id", "repo", "instance_id"))
+    return [value for value in values if isinstance(value, str) and value]
+
+
+def _has_origin(row: Row) -> bool:
+    """Return whether a row names its repository; the id of a bug does not, that of a SWE-bench instance does."""
+    return bool(row.get("repository") or row.get("repo")) or any(Name.of(name).owner for name in _names(row))
 
 
 def finish(

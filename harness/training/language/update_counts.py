@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from harness.environments.adapters.trl import Rollout, of_all_processes
@@ -22,6 +23,10 @@ class UpdateCounts:
     """Without a reward, because no solver tried the bug."""
     context_full: int = 0
     """Ended because the context had no room for another reply."""
+    completion_full: int = 0
+    """Ended because all tokens of a completion were used."""
+    cut: int = 0
+    """With a reply that a limit of tokens has cut."""
 
     @classmethod
     def of(cls, rollouts: Iterable[Rollout], rewards: Iterable[float | None]) -> UpdateCounts:
@@ -29,8 +34,15 @@ class UpdateCounts:
         pairs = list(zip(rollouts, rewards, strict=True))
         without = [rollout for rollout, reward in pairs if reward is None]
         failed = sum(rollout.reward is None for rollout in without)
-        full = sum(rollout.full is ExitReason.CONTEXT for rollout, _ in pairs)
-        return cls(len(pairs), failed, len(without) - failed, full)
+        ends = Counter(rollout.full for rollout, _ in pairs)
+        return cls(
+            played=len(pairs),
+            failed=failed,
+            untried=len(without) - failed,
+            context_full=ends[ExitReason.CONTEXT],
+            completion_full=ends[ExitReason.TOKEN_LIMIT],
+            cut=sum(rollout.cut_replies > 0 for rollout, _ in pairs),
+        )
 
     @property
     def without_reward(self) -> int:
@@ -49,7 +61,8 @@ class UpdateCounts:
 def total(folder: RunFolder) -> UpdateCounts:
     """Return the sum over all updates of a run."""
     lines = read_lines(folder.counts) if folder.counts.exists() else []
-    return _sum(UpdateCounts(line["played"], line["failed"], line["untried"], line["context_full"]) for line in lines)
+    # An earlier version counted less.
+    return _sum(UpdateCounts(**{item.name: line.get(item.name, 0) for item in fields(UpdateCounts)}) for line in lines)
 
 
 def _sum(counts: Iterable[UpdateCounts]) -> UpdateCounts:

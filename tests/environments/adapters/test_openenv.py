@@ -61,3 +61,13 @@ def test_two_clients_have_episodes_of_their_own(url: str) -> None:
         first.step(bash("echo '# first' >> calc.py"))
         result: Any = second.step({"tool": "bash", "arguments": {"command": "cat calc.py"}})
         assert "# first" not in result.observation["output"]
+
+
+@pytest.mark.usefixtures("ungraded")
+def test_an_episode_without_a_grade_has_no_reward(url: str) -> None:
+    with SsrClient(base_url=url).sync() as client:
+        client.reset()
+        client.step(bash("echo '# changed' >> calc.py"))
+        result = client.step(SsrAction(tool="submit"))
+        assert (result.reward, result.done) == (None, True)
+        assert result.observation.metadata["code"] == "sandbox-failed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import skyrl_gym
 from plain import plain_python
 from proven import Proven
@@ -9,6 +10,7 @@ from replies import FIX, NO_FIX, SUBMIT
 
 from harness.environments import StoreTasks
 from harness.environments.adapters.skyrl import SkyRLEnvironment
+from pytest_ssr.errors import SandboxError
 
 
 def test_replies_are_steps_and_the_grade_is_the_reward(proven: Proven) -> None:
@@ -28,3 +30,13 @@ def test_replies_are_steps_and_the_grade_is_the_reward(proven: Proven) -> None:
         assert type(env).aggregate_metrics([env.get_metrics()])["success"] == (reward > 0)
         env.close()
         env.close()
+
+
+@pytest.mark.usefixtures("ungraded")
+def test_an_episode_without_a_grade_has_no_reward(proven: Proven) -> None:
+    env = SkyRLEnvironment(tasks=StoreTasks(proven.project, proven.store.root, python=plain_python()))
+    env.init([{"role": "user", "content": ""}])
+    env.step(FIX)
+    with pytest.raises(SandboxError):
+        env.step(SUBMIT)
+    env.close()

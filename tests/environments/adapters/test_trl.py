@@ -26,6 +26,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from harness.environments import EnvironmentSettings, StoreTasks
 from harness.environments.adapters import trl as trl_adapter
+from harness.environments.adapters.transcript import ChatTokens
 from harness.environments.adapters.trl import (
     Rollout,
     TrlEnvironment,
@@ -115,6 +116,24 @@ def test_tokens_of_observations_are_masked(tasks: StoreTasks, tmp_path: Path) ->
         assert "<|im_start|>user\n" in tokenizer.decode(ids)
 
 
+@pytest.mark.usefixtures("ungraded")
+def test_an_episode_without_a_grade_has_no_reward(tasks: StoreTasks, tmp_path: Path) -> None:
+    env = TrlEnvironment(tasks)
+    env.reset(**task_rows(tasks)[0])
+    env.submit()
+    assert env.get_reward() is None
+    seen: list[Any] = []
+
+    def rollouts(prompts: Any, trainer: Any) -> Any:
+        seen.append(TrlRollouts(tasks)(prompts, trainer))
+        return seen[0]
+
+    train(
+        tmp_path, rollout_rows(tasks), [FIX, NO_FIX, SUBMIT, SUBMIT], rollout_func=rollouts, reward_funcs=[given_reward]
+    )
+    assert seen[0]["reward"] == [None, None]
+
+
 class Silent:
     """Stands for an episode that ends after some replies."""
 
@@ -178,20 +197,28 @@ def generate_in_a_process(rank: int, port: int) -> None:
 def test_a_completion_is_cut_where_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = SimpleNamespace(
         args=SimpleNamespace(max_completion_length=4),
-        processing_class=SimpleNamespace(decode=lambda ids, **options: str(ids)),
+        processing_class=SimpleNamespace(decode=lambda ids, **options: str(ids), eos_token_id=9),
+        eos_token_ids=[9, 8],
     )
-    monkeypatch.setattr(trl_adapter, "_chat", lambda trainer: SimpleNamespace(between=lambda output: [7, 7, 7]))
+    chat = ChatTokens(trainer.processing_class, {})
+    monkeypatch.setattr(ChatTokens, "between", lambda self, output: [7, 7, 7])
+    monkeypatch.setattr(trl_adapter, "_chat", lambda trainer: chat)
     turn: Any = SimpleNamespace(outcome=None, output="")
-    for reply, said, ids in (
-        ([1, 2, 3, 4, 5], "[1, 2, 3, 4]", [1, 2, 3, 4]),
-        ([1, 2], "[1, 2]", [1, 2, 7, 7]),
+    for reply, said, ids, cut in (
+        ([1, 2, 3, 4, 5], "[1, 2, 3, 4]", [1, 2, 3, 4], 1),
+        ([1, 2, 3, 9], "[1, 2, 3, 9]", [1, 2, 3, 9], 0),
+        ([1, 9], "[1, 9]", [1, 9, 7, 7], 0),
+        # What ends a reply need not be what ends it in the template.
+        ([1, 8], "[1, 8]", [1, 8, 9, 7], 0),
+        ([1, 2, 3], "[1, 2, 3]", [1, 2, 3], 0),
     ):
         for logprobs in (None, [-0.5] * len(reply)):
             rollout: Any = Rollout(SimpleNamespace(), [0])
             assert rollout.add_reply(reply, logprobs, trainer) == said
             assert rollout.add_turn(turn, trainer, with_logprobs=logprobs is not None)
             assert rollout.ids == ids
-            assert rollout.mask == [int(token != 7) for token in ids]
+            assert rollout.mask == [int(index < len(reply)) for index in range(len(ids))]
+            assert rollout.cut_replies == cut
             assert len(rollout.logprobs) == (len(ids) if logprobs else 0)
 
 

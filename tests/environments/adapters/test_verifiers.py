@@ -56,7 +56,9 @@ def wire(message: Any) -> dict[str, Any]:
 __all__ = ["Direct"]
 
 
-def test_an_episode_with_a_model_behind_http(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def env(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the environment as verifiers loads it, with one task."""
     (tmp_path / "ssr_bugs.py").write_text(TASKSET)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(Path(__file__).parent)
@@ -68,7 +70,10 @@ def test_an_episode_with_a_model_behind_http(proven: Proven, tmp_path: Path, mon
         "python": str(plain_python()),
     }
     player = {"harness": {"id": "test_verifiers"}, "runtime": {"type": "subprocess"}}
-    env = load_environment(resolve_env_config({"taskset": taskset, "player": player}))
+    return load_environment(resolve_env_config({"taskset": taskset, "player": player}))
+
+
+def test_an_episode_with_a_model_behind_http(env: Any, proven: Proven) -> None:
     [task] = list(env.taskset)
     assert task.data.id == proven.verdict.artifact_id
     for replies, reward in (((FIX, SUBMIT), 1.0), ((NO_FIX, "no tool", SUBMIT), -1.0)):
@@ -79,6 +84,15 @@ def test_an_episode_with_a_model_behind_http(proven: Proven, tmp_path: Path, mon
         assert trace.rewards["ssr"].score == reward
         assert trace.metrics["success"] == (reward > 0)
         assert "test_add" in served.asked[0]["messages"][0]["content"]
+
+
+@pytest.mark.usefixtures("ungraded")
+def test_an_episode_without_a_grade_has_no_reward(env: Any) -> None:
+    [task] = list(env.taskset)
+    with serving(message(FIX), message(SUBMIT), token_ids=False) as served:
+        episode = asyncio.run(play(env, task, served.url))
+    assert "it is gone" in str(episode.errors)
+    assert ["ssr" in trace.rewards for trace in episode.traces] == [False]
 
 
 async def play(env: Any, task: Any, url: str) -> Any:

@@ -70,6 +70,7 @@ def test_the_reward_rises_over_24_updates(method: str, rate: str, proven: Proven
     assert all(reward == pytest.approx(2 * rate - 1) for reward, rate in zip(rewards, rates, strict=True))
     sampled = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
     assert len(sampled) == 2 * 24
+    assert (out / "report.png").stat().st_size > 1000
     assert {line["code"] for line in sampled} >= {"resolved"}
     assert len(list(out.glob("trajectories/*/trajectory.jsonl"))) == 8 * 24
 
@@ -183,8 +184,15 @@ def test_a_rollout_without_a_reward_is_counted_and_not_printed(
     monkeypatch.setattr(SolveWork, "outcome", outcome)
     out = tmp_path / "run"
     assert main(argv("grpo", proven, actor, out, "--updates", "1", "--group", "4", "--batch", "4")) == ExitCode.DONE
-    counts = {"played": 4, "failed": 1, "untried": 0, "context_full": 0, "without_reward": 1}
-    assert report(out)["rollouts"] == counts
+    counts = report(out)["rollouts"]
+    assert {name: counts[name] for name in ("played", "failed", "untried", "context_full", "completion_full")} == {
+        "played": 4,
+        "failed": 1,
+        "untried": 0,
+        "context_full": 0,
+        "completion_full": 0,
+    }
+    assert counts["without_reward"] == 1
     [line] = lines(out)
     assert line["without_reward"] == 0.25
     captured = capsys.readouterr()
@@ -212,7 +220,7 @@ def played(reward: float | None, success: bool | None, **details: str) -> Any:
     return SimpleNamespace(reward=reward, outcome=Outcome(reward, success, "code", "text", details))
 
 
-@pytest.mark.parametrize(("method", "adapter"), [("grpo", "none"), ("reinforce", "lora")])
+@pytest.mark.parametrize(("method", "adapter"), [("grpo", "none"), ("grpo", "lora"), ("reinforce", "lora")])
 def test_a_killed_run_continues_with_the_same_rewards(
     method: str, adapter: str, proven: Proven, actor: Path, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def test_the_loss_falls_over_50_updates(method: str, rollouts: Path, model: Path
     assert report(out)["updates"] == 50
     assert report(out)["seconds_per_update"] > 0 < report(out)["tokens_per_second"]
     assert (out / "report.png").stat().st_size > 1000
+    assert report(out)["of_unknown_origin"] == 0
     if method in ("sft", "bc"):
         codes = [item["code"] for item in report(out)["left_out"]]
         assert codes == ["not-positive"]
@@ -133,6 +134,7 @@ def test_recorded_token_ids_that_the_tokenizer_does_not_have(
     assert train("sft", file, padded, tmp_path / "run", "--updates", "1") == ExitCode.DONE
     counts = {item["code"]: item["count"] for item in report(tmp_path / "run")["left_out"]}
     assert counts == {"other-tokenizer": 1}
+    assert report(tmp_path / "run")["of_unknown_origin"] == 3
     file.write_text("".join(json.dumps(row) + "\n" for row in (good, bad, bad)))
     capsys.readouterr()
     assert train("sft", file, padded, tmp_path / "refused", "--updates", "1") == ExitCode.USAGE

@@ -28,7 +28,7 @@ from harness.training.language.run_folder import RunFolder
 from harness.training.language.update_counts import UpdateCounts, total
 from pytest_ssr.errors import ContextError, SandboxError, SettingsError
 
-GROUP = 2
+GROUP, EOS = 2, 9
 SOLVED, FAILED = Outcome(1.0, True, "resolved", ""), Outcome(-1.0, False, "tests-fail", "")
 VALID, INVALID = Outcome(1.0, True, "valid", "", {"artifact": "new"}), Outcome(-1.0, False, "no-bug", "")
 BROKEN = Outcome(None, None, "sandbox-failed", "the sandbox is gone")
@@ -71,7 +71,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_rollouts, "open_episodes", Scripted)
     for module in (policy_rollouts, trl_adapter):
         monkeypatch.setattr(module, "together", lambda work, items: [work(item) for item in items])
-    chat = SimpleNamespace(encode=lambda messages, ask: [0] * 10, between=lambda output: [7] * 3)
+    chat = SimpleNamespace(
+        encode=lambda messages, ask: [0] * 10,
+        end_of=lambda ids: [] if ids[-1:] == [EOS] else [EOS],
+        between=lambda output: [7] * 3,
+    )
     monkeypatch.setattr(trl_adapter, "_chat", lambda trainer: chat)
 
 
@@ -81,14 +85,15 @@ def script(*outcomes: Outcome | None, solver: Outcome = SOLVED) -> None:
     Scripted.script = staticmethod(lambda role: left.pop(0) if role == "injector" else solver)  # type: ignore[method-assign, assignment]
 
 
-def trainer() -> Any:
-    """Return what stands for a trainer whose model writes two tokens."""
+def trainer(*reply: int) -> Any:
+    """Return what stands for a trainer whose model writes these tokens, otherwise two without an end."""
     return SimpleNamespace(
         state=SimpleNamespace(global_step=0),
         args=SimpleNamespace(max_completion_length=100),
         accelerator=SimpleNamespace(process_index=0, num_processes=1),
-        processing_class=SimpleNamespace(decode=lambda ids, **options: "", eos_token_id=9),
-        _generate_single_turn=lambda prompts, *rest: ([[1, 2] for _ in prompts], None),
+        processing_class=SimpleNamespace(decode=lambda ids, **options: "", eos_token_id=EOS),
+        eos_token_ids=[EOS],
+        _generate_single_turn=lambda prompts, *rest: ([list(reply or (1, 2)) for _ in prompts], None),
     )
 
 
@@ -199,7 +204,7 @@ def test_an_update_ends_the_run_only_if_no_process_has_a_reward(
     with pytest.raises(SandboxError):
         rollouts(prompts("p"), trainer())
     script(BROKEN, BROKEN, solver=BROKEN)
-    monkeypatch.setattr(update_counts, "of_all_processes", lambda own, trainer: [own, (4, 0, 0, 1)])
+    monkeypatch.setattr(update_counts, "of_all_processes", lambda own, trainer: [own, (4, 0, 0, 1, 0, 0)])
     assert rollouts(prompts("p"), trainer())["given"] == [None] * 4
     assert total(RunFolder(tmp_path)) == UpdateCounts(played=8, failed=4, context_full=1)
 
@@ -207,15 +212,47 @@ def test_an_update_ends_the_run_only_if_no_process_has_a_reward(
 def test_a_rollout_ends_before_a_reply_would_not_fit_into_the_context(tmp_path: Path) -> None:
     script(*[None] * 8)
     rollouts = rollouts_of(tmp_path, context=10 + 2 + 3 + 2 + 1, reply_tokens=2)
-    columns = rollouts(prompts("p"), trainer())
+    columns = rollouts(prompts("p"), trainer(1, EOS))
     # A reply, an observation and another reply fit. Behind them is room for one token, but not for a reply.
     ids = columns["completion_ids"]
     assert ids is not None
-    assert ids == [[1, 2, 7, 7, 7, 1, 2]] * 4
-    assert columns["context_full"] == [True] * 4
+    assert ids == [[1, EOS, 7, 7, 7, 1, EOS]] * 4
+    assert columns["full"] == [ExitReason.CONTEXT] * 4
     pool: Any = rollouts._pools["injector", "p"]
     assert [episodes.stopped for episodes in pool] == [ExitReason.CONTEXT] * 4
-    assert total(RunFolder(tmp_path)).context_full == 4
+    assert total(RunFolder(tmp_path)) == UpdateCounts(played=4, context_full=4)
+
+
+def test_a_reply_that_was_cut_is_closed_and_counted(tmp_path: Path) -> None:
+    script(*[None] * 8)
+    process = trainer()
+    process.args.max_completion_length = 2 + 1 + 3 + 2 + 1 + 2
+    columns = rollouts_of(tmp_path, reply_tokens=2)(prompts("p"), process)
+    # The second observation has one token more than there is room for.
+    assert columns["completion_ids"] == [[1, 2, EOS, 7, 7, 7, 1, 2, EOS, 7, 7]] * 4
+    assert columns["env_mask"] == [[1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0]] * 4
+    counts = total(RunFolder(tmp_path))
+    assert counts == UpdateCounts(played=4, completion_full=4, cut=4)
+    assert len(list(_lost(counts.to_json()))) == 2
+    logged: dict[str, float] = {}
+    policy_reward(**columns, log_metric=logged.__setitem__)
+    assert (logged["completion_full"], logged["cut"], logged["context_full"]) == (1.0, 1.0, 0.0)
+
+
+def test_a_completion_may_end_with_a_whole_reply(tmp_path: Path) -> None:
+    script(*[None] * 8)
+    process = trainer(1, EOS)
+    process.args.max_completion_length = 2 + 3 + 1
+    columns = rollouts_of(tmp_path, reply_tokens=2)(prompts("p"), process)
+    assert columns["completion_ids"] == [[1, EOS, 7, 7, 7, 1]] * 4
+    assert columns["full"] == [ExitReason.TOKEN_LIMIT] * 4
+    assert total(RunFolder(tmp_path)) == UpdateCounts(played=4, completion_full=4, cut=4)
+
+
+def test_counts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.append(folder.counts, [{"played": 3, "failed": 1, "untried": 0, "context_full": 2}])
+    assert total(folder) == UpdateCounts(played=3, failed=1, context_full=2)
 
 
 def test_a_prompt_leaves_room_for_a_reply(tmp_path: Path) -> None:
