@@ -36,7 +36,7 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
     """An environment for one role; the sandbox opens at the first `reset`."""
 
     role: ClassVar[str]
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012 - as Gymnasium declares it
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
         self,

@@ -103,8 +103,12 @@ class Tasks:
         if task_id not in self.ids:
             raise SettingsError(f"there is no task {task_id!r} among the {len(self.ids)} tasks")
         self._close_task()
-        self._open = self._open_task(task_id)
+        self._open = self.new(task_id)
         return self._open
+
+    def new(self, task_id: str) -> EpisodeTask:
+        """Return a task of a known id, which the caller closes."""
+        return self._open_task(task_id)
 
     def close(self) -> None:
         """Close the open task and its source; idempotent."""

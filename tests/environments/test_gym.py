@@ -17,9 +17,11 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv
 from plain import plain_python
 from proven import Proven
+from rows import write_project, written
 
 from harness.agents.limits import RolloutLimits
-from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
+from harness.datasets.loading import Selection
+from harness.environments import DatasetTasks, EnvironmentSettings, JoinedTasks, ProjectTasks, StoreTasks
 from harness.environments.gym import InjectEnv, SolveEnv
 from harness.records.rewards import injector_reward
 from harness.records.trajectory import ExitReason, read_trajectory
@@ -85,7 +87,7 @@ def test_what_is_no_repair_is_unresolved(env: SolveEnv) -> None:
 
 def test_gymnasium_s_checker_passes(tasks: StoreTasks) -> None:
     env = gymnasium.make("ssr/Solve-v0", tasks=tasks)
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
 
 
 def step(env: gymnasium.Env[Any, Any], *actions: Any) -> tuple[Any, ...]:
@@ -112,6 +114,51 @@ def test_environments_run_in_processes(tasks: StoreTasks) -> None:
         assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False, False])
     finally:
         with_vector.close()
+
+
+def one_row(folder: Path) -> tuple[DatasetTasks, Mapping[str, Any]]:
+    """Return a dataset of one row, and the row."""
+    clones, rows = write_project(folder)
+    dataset = DatasetTasks(
+        dataset=str(written(folder / "rows.jsonl", rows)),
+        store=folder / "store",
+        repos=clones,
+        selection=Selection(only="shop-1"),
+        sandbox="bubblewrap",
+        python=plain_python(),
+    )
+    return dataset, rows[0]
+
+
+def test_a_row_of_a_dataset_is_a_task(tmp_path: Path) -> None:
+    dataset, row = one_row(tmp_path)
+    env = SolveEnv(dataset)
+    for command, expected in (("echo '# better' >> shop.py", -1.0), (FIX.replace("calc.py", "shop.py"), 1.0)):
+        observation, info = env.reset()
+        assert info["task"] == row["instance_id"]
+        assert row["problem_statement"] in observation["output"]
+        env.step(command)
+        _, reward, terminated, _, info = env.step(SUBMIT)
+        assert (reward, terminated, info["graded"]) == (expected, True, True)
+    env.close()
+
+
+def test_tasks_of_several_sources_are_joined(tasks: StoreTasks, tmp_path: Path) -> None:
+    dataset, row = one_row(tmp_path)
+    env = SolveEnv(JoinedTasks([tasks, dataset]), EnvironmentSettings(order="in-order"))
+    # The first task is closed by the second, and opened again.
+    for file in ("calc.py", "shop.py", "calc.py"):
+        _, info = env.reset()
+        assert (info["task"] == row["instance_id"]) == (file == "shop.py")
+        assert "return a - b" in env.step(f"cat {file}")[0]["output"]
+        env.step(FIX.replace("calc.py", file))
+        assert env.step(SUBMIT)[1] == 1.0
+    env.close()
+    for sources in ([], [tasks, ProjectTasks([tasks.project])]):
+        with pytest.raises(SettingsError):
+            JoinedTasks(sources)
+    with pytest.raises(SettingsError):
+        JoinedTasks([tasks, tasks]).open()
 
 
 def test_limits_truncate_and_the_changes_are_graded(tasks: StoreTasks) -> None:
@@ -378,4 +425,4 @@ def test_a_bug_that_is_not_valid_is_unrewarded(proven: Proven, tmp_path: Path) -
 
 def test_the_checker_passes_for_injection(proven: Proven, tmp_path: Path) -> None:
     env = gymnasium.make("ssr/Inject-v0", tasks=ProjectTasks([proven.project], tmp_path / "store"))
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)

@@ -7,9 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from model_server import message, serving, slow
 from plain import plain_python
 from processes import command_lines
 from proven import Proven
+from started import started, wait_for
 
 from harness.cli.app import parse
 from harness.cli.main import main
@@ -120,23 +118,6 @@ def plain(report: dict[str, Any]) -> list[Any]:
         (e["round"], e["artifact_id"], e["valid"], [(r["resolved"], r["patch_sha256"]) for r in e["rollouts"]])
         for e in report["episodes"]
     ]
-
-
-def started(*argv: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *map(str, argv)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_an_interrupt_ends_all_rollouts_and_the_same_command_resumes(proven: Proven, tmp_path: Path) -> None:

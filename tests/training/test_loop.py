@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 
 import pytest
+from started import started, wait_for
 from tiny_projects import CODE, project
 
 from harness.cli.main import main
@@ -58,6 +61,30 @@ def test_the_loop_plays_and_measures_and_continues(tmp_path, capsys):
     # One of the two projects decides when to stop.
     assert learned in {sum(bug.project == name for bug in bugs) for name in ("one", "two")}
     assert load_policy(tmp_path / "later").trained_on["proven"] == learned > 0
+
+
+@pytest.mark.long
+@pytest.mark.bubblewrap
+def test_a_loop_that_was_killed_gives_the_same_report(tmp_path, capsys):
+    one, two, other = (str(project(tmp_path, name)) for name in ("one", "two", "other"))
+    arguments = ["train", "selfplay", one, two, "--held-out", other, "--json", "--fixed-mixture", "--rounds", "1"]
+    arguments += ["--count", "1", "--attempts", "2", "--tries", "20", "--held-out-bugs", "1", "--bugs", "20"]
+    arguments += ["--injector", "mutation", "--held-out-attempts", "1", "--min-passing-tests", "1"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert main([*arguments, "--out", str(whole)]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    # What is kept before the first attempt is tested elsewhere.
+    Store(killed / "store")
+    for finished in ("tokens", "examples", "store/trees", "store/baselines"):
+        shutil.copytree(whole / finished, killed / finished, symlinks=True, dirs_exist_ok=True)
+    process = started(*arguments, "--out", killed)
+    wait_for(lambda: any(killed.glob("store/rollouts/*/trajectory.jsonl")) or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert main([*arguments, "--out", str(killed)]) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"] == expected["rounds"]
+    assert load_policy(killed).key == load_policy(whole).key
 
 
 @pytest.mark.bubblewrap
