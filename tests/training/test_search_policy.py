@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from started import wait_for
 
 import harness
 import pytest_ssr
@@ -441,26 +441,19 @@ def test_an_interrupted_training_leaves_no_process(trained, tmp_path, number):
     try:
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
         # The worker, and the process that watches shared resources.
-        wait_until(lambda: len(children.read_text().split()) == 2)
+        wait_for(lambda: len(children.read_text().split()) == 2)
         pids = [int(p) for p in children.read_text().split()]
         if number != signal.SIGTERM:
             # Python itself prints a traceback in a worker that is half started when its parent is killed.
-            wait_until(lambda: ignores_interrupts(pids))
+            wait_for(lambda: ignores_interrupts(pids))
         # A terminal sends Ctrl-C to all processes.
         os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
         assert "Traceback" not in run.communicate(timeout=_WAIT_S)[1]
         assert run.returncode == (-number if number == signal.SIGKILL else 3)
-        wait_until(lambda: not any(is_running(p) for p in pids))
+        wait_for(lambda: not any(is_running(p) for p in pids))
     finally:
         run.kill()
         run.communicate()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def ignores_interrupts(pids: list[int]) -> bool:

@@ -225,7 +225,8 @@ def collect(
 def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path, generator: Path | None) -> str:
     made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), solver_hash())
     written_by = (_generator_hash(), key_of(generator.read_bytes().hex())) if generator is not None else ()
-    return key_of(source.name, source.key, source.key_of_all, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
+    files = (key_of(*source.code_paths()), source.key_of_all)
+    return key_of(source.name, *files, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
 
 
 def solver_hash() -> str:
