@@ -33,7 +33,8 @@ from joint_lists import FUNCTION, Floats, Listing, listings, log_softmax
 
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.policy import Policy, load_policy
-from harness.solvers.search.workspace import SearchWorkspace, noise
+from harness.solvers.search.solver import noise
+from harness.solvers.search.workspace import SearchWorkspace
 from harness.training.search.rates import rate_of
 
 BUDGETS = (1, 5, 20, 100)

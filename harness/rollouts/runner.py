@@ -255,7 +255,10 @@ class RolloutRunner:
         with self._opening:
             if self._task is None:
                 self._folder = new_folder()
-                self._task = open_task(self.runner, self.artifact, self._folder, statement=self.statement)
+                reads_machine = getattr(self.solver, "reads_machine", True)
+                self._task = open_task(
+                    self.runner, self.artifact, self._folder, statement=self.statement, reads_machine=reads_machine
+                )
             return self._task
 
     def close(self) -> None:

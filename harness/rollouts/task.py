@@ -28,10 +28,13 @@ _MAX_BYTES, _MAX_S = 8 * 1024**2, 120.0
 _ARCHIVES_BYTES, _ARCHIVES_S = 512 * 1024**2, 40.0
 
 
-def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement: str = "") -> SolverTask:
+def open_task(
+    runner: Runner, artifact: BugArtifact, folder: Path, *, statement: str = "", reads_machine: bool = True
+) -> SolverTask:
     """Write a task into a folder; raises LeakError, with the location, if a solver could read the fix.
 
-    statement: the problem statement, which replaces the specification.
+    statement: the problem statement, which replaces the specification. reads_machine: whether the solver could read
+    anything besides the tree; if not, nothing else is searched for copies of the fix.
     """
     runner = for_artifact(runner, artifact)
     weakened = runner.original.apply(artifact.bug).apply(artifact.weaken)
@@ -40,11 +43,12 @@ def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement:
     if not tree.exists():
         write_solver_tree(weakened, tree)
     visible = find_leaks(artifact, runner.original, [tree])
-    if not visible:
+    if not visible and reads_machine:
         runner, visible = without_copies(artifact, runner)
     if visible:
+        sandbox = "choose a sandbox that hides copies (--sandbox), " if runner.provider.name == "process" else ""
         raise LeakError(
-            f"a solver could read the fix of {task_id} in {visible[0].path}: {visible[0].text!r}; "
+            f"a solver could read the fix of {task_id} in {visible[0].path}: {visible[0].text!r}; {sandbox}"
             "install the project with `pip install -e .`, or choose an interpreter without a copy of it (--python)"
         )
     return SolverTask(

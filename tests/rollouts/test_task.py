@@ -17,6 +17,7 @@ from plain import plain_python
 from proven import Proven
 
 from harness.injectors.campaign import ModelCampaign
+from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.task import find_copies, open_task
 from harness.selfplay.higher_order import (
     FailedRepair,
@@ -25,10 +26,11 @@ from harness.selfplay.higher_order import (
     failed_repair_candidate,
     parent_rules,
 )
+from harness.solvers.search.solver import SearchSolver
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.errors import LeakError, ProjectError
+from pytest_ssr.errors import LeakError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.check_reasons import CheckCode
@@ -195,8 +197,12 @@ def test_a_copy_of_the_fix_that_cannot_be_hidden_stops_the_attempts(proven: Prov
     runner = replace(
         runner, interpreter=replace(runner.interpreter, readable=(*runner.interpreter.readable, installed))
     )
-    with pytest.raises(ProjectError, match=r"a solver could read the fix of .* in .*site-packages/calc\.py"):
+    with pytest.raises(LeakError, match=r"a solver could read the fix of .* in .*site-packages/calc\.py"):
         open_task(runner, proven.artifact, tmp_path / "task")
+    # `search` reads only the tree.
+    store = Store(tmp_path / "store")
+    attempts = RolloutRunner(runner, proven.artifact, proven.verdict, SearchSolver(), store).attempts(1)
+    assert [rollout.verdict is not None for rollout in attempts] == [True]
     (installed / "calc.py").write_text("def other(a, b):\n    return a + b\n")
     open_task(runner, proven.artifact, tmp_path / "task")
 

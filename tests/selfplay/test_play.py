@@ -317,7 +317,7 @@ def test_a_refused_task_is_reported_with_the_reason(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.rollouts.task.find_copies", lambda *_: [Leak("/site/calc.py", "return a + b")])
+    monkeypatch.setattr("harness.rollouts.task.find_leaks", lambda *_: [Leak("old/calc.py", "return a + b")])
     argv = ["play", str(project), "--store", str(played[0]), *PLAY, "--rounds", "1", "--seed", "0", "--count", "1"]
     argv += ["--attempts", "3"]
     main([*argv, "--json"])

@@ -17,7 +17,9 @@ from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
 from harness.solvers.search.generator.network import shapes
 from harness.solvers.search.generator.vocabulary import DISTANCES, Vocabulary
 from harness.solvers.search.patterns import repairs_of
-from harness.solvers.search.policy import load_policy
+from harness.solvers.search.policy import Policy, load_policy
+from harness.solvers.search.solver import SearchSolver
+from harness.solvers.search.token_model import TokenModel
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.source.syntax_tree import parse, scopes, splice
 
@@ -216,8 +218,7 @@ def test_a_policy_whose_generator_was_changed_gets_a_clear_error(tmp_path: Path)
     import lightgbm
 
     from harness.solvers.search.features import NAMES
-    from harness.solvers.search.policy import GENERATOR, Policy
-    from harness.solvers.search.token_model import TokenModel
+    from harness.solvers.search.policy import GENERATOR
     from harness.solvers.search.trees import read_trees
 
     rng = np.random.default_rng(2)
@@ -238,3 +239,10 @@ def test_a_policy_whose_generator_was_changed_gets_a_clear_error(tmp_path: Path)
     (tmp_path / GENERATOR).unlink()
     with pytest.raises(SettingsError):
         load_policy(tmp_path)
+
+
+def test_only_code_that_a_generator_has_written_could_read_other_files():
+    assert not SearchSolver().reads_machine
+    assert not SearchSolver(policy=Policy(None, TokenModel())).reads_machine  # type: ignore[arg-type]
+    generator = random_generator()
+    assert SearchSolver(policy=Policy(None, TokenModel(), generator=generator)).reads_machine  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proven import FILE, TEST_ADD, Proven, make
@@ -33,7 +34,7 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.source.syntax_tree import parse, scopes, splice
+from pytest_ssr.source.syntax_tree import ParsedSource, parse, scopes, splice
 from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.long
@@ -191,6 +192,31 @@ def test_a_policy_scores_repairs_without_the_weight_of_their_function(proven: Pr
         for log, repair in logs:
             suspicion = workspace.suspicion.of(repair.path, repair.first, repair.last, function=repair.function)
             assert log == pytest.approx(sharpness * math.log(suspicion) + scored(repair))
+    solver.release(task)
+
+
+@pytest.mark.bubblewrap
+def test_repairs_of_a_file_are_listed_once_for_all_states_with_it(
+    proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[bytes] = []
+
+    def watched(source: ParsedSource, *scopes: Any) -> list[Repair]:
+        listed.append(source.data)
+        return repairs_of(source, *scopes)
+
+    monkeypatch.setattr("harness.solvers.search.workspace.repairs_of", watched)
+    task, solver = open_task(proven.runner, proven.artifact, tmp_path / "task"), SearchSolver()
+    workspace = solver._workspace(task)
+    repairs = workspace.repairs(workspace.original)
+    assert repairs
+    listed.clear()
+    assert workspace.repairs(workspace.original.replace({"other.py": FileEntry(b"X = 1\n")})) == repairs
+    assert listed == []
+    changed = workspace.state(workspace.original, repairs[0][1])
+    assert changed is not None
+    assert workspace.repairs(changed) != repairs
+    assert set(listed) == {changed.entry(repairs[0][1].path).data}
     solver.release(task)
 
 

@@ -8,13 +8,15 @@ import shutil
 import signal
 
 import pytest
+from board_parts import episode
 from started import started, wait_for
 from tiny_projects import CODE, project
 
 from harness.cli.main import main
 from harness.exporters.skipped import SkipCode, SkippedError
+from harness.records.episode import Refusal, RefusalCode
 from harness.solvers.search.policy import load_policy
-from harness.training.search.loop import LoopReport, write_report
+from harness.training.search.loop import LoopReport, NotAttempted, not_attempted, write_report
 from harness.training.search.stored_bugs import bug_in_one_function, stored_bugs
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
@@ -177,6 +179,15 @@ def test_a_mistake_is_reported_before_any_example_is_made(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert main(["train", "selfplay", "one", "two", *mistake, "--out", "policy"]) == 2
     assert not (tmp_path / "policy" / "examples").exists()
+
+
+def test_bugs_that_are_not_attempted_are_counted_by_project():
+    hidden, broken = (Refusal(code, "in a.py") for code in (RefusalCode.FIX_READABLE, RefusalCode.PROJECT_UNUSABLE))
+    episodes = [
+        episode(number, project=name, refused=refused)
+        for number, (name, refused) in enumerate([("a", hidden), ("b", None), ("a", broken), ("c", broken)])
+    ]
+    assert list(not_attempted(episodes)) == [NotAttempted("a", 2, hidden), NotAttempted("c", 1, broken)]
 
 
 def test_a_report_leaves_the_unfinished_one_of_another_run(tmp_path):

@@ -189,7 +189,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         solver=LearningSearch(tries=settings.tries, schedule=schedule),
         folder=settings.out,
         watch=Watch(status=terminal.status),
-        finished=lambda report: terminal.echo(_round_line(report)),
+        finished=lambda report: _tell_round(terminal, report),
     )
     with writing(settings.out):
         with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
@@ -207,6 +207,12 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     terminal.echo(f"report: {path}" + (f", {picture}" if picture is not None else ""))
     terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
     return ExitCode.DONE
+
+
+def _tell_round(terminal: Terminal, report: RoundReport) -> None:
+    terminal.echo(_round_line(report))
+    for left in report.not_attempted:
+        terminal.echo(f"{left.project}: {left.bugs} of its bugs not given to the solver: {left.reason.text}", "bad")
 
 
 def _round_line(report: RoundReport) -> str:

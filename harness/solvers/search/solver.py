@@ -7,6 +7,7 @@ wall time, so an attempt with the same seed gives the same patch on a busy machi
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from dataclasses import dataclass, field, fields, replace
@@ -17,7 +18,7 @@ from harness.records.trajectory import ExitReason, Journal, Step
 from harness.solvers.protocol import Solution, SolverTask, encode_patch
 from harness.solvers.search.demonstration import EDIT, demonstrate, open_conversation
 from harness.solvers.search.policy import Policy
-from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
+from harness.solvers.search.workspace import SearchWorkspace, UnableError, prepare
 from pytest_ssr.errors import ProjectError, SandboxError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
@@ -80,6 +81,11 @@ class SearchSolver:
     def key(self) -> str:
         """A hash of everything that an attempt depends on."""
         return key_of(self.name, self.tries, self.wall_s, *([self.policy.key] if self.policy is not None else []))
+
+    @property
+    def reads_machine(self) -> bool:
+        """Whether it could read other files than the task's: what a generator has written could, when it is run."""
+        return self.policy is not None and self.policy.generator is not None
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
         """Run one search; the seed determines which of the likely repairs are tried, and in which order.
@@ -224,3 +230,9 @@ def _record(journal: Journal, pattern: str, path: str, line: int, repaired: int)
 def _patch(workspace: SearchWorkspace, repaired_state: CodebaseState) -> Patch:
     """Return the repair as a diff on the task's tree."""
     return workspace.weakened.replace(repaired_state.changes).patch_from(workspace.weakened)
+
+
+def noise(rng: Random) -> float:
+    """Return a draw from the Gumbel distribution; added to the logarithms of scores, it draws in proportion to them."""
+    draw = max(1e-12, rng.random())
+    return -math.log(-math.log(draw) + 1e-300)

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 from harness.solvers.protocol import SolverTask
@@ -48,6 +49,9 @@ _MAX_TEST_BYTES = 500_000
 _MAX_REPAIRS = 5000
 _QUICK_TESTS = 8
 _FRESH_COST = 10
+
+ScoredRepair = tuple[float, Repair]
+"""The logarithm of a repair's score, and the repair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,10 @@ class SearchWorkspace:
     lock: threading.Lock = field(default_factory=threading.Lock)
     policy: Policy | None = None
     """Ranks the repairs of a function; None for the weights of their patterns."""
-    _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
+    _repairs: dict[str, list[ScoredRepair]] = field(default_factory=dict)
+    """By the hash of a state's tree."""
+    _in_files: dict[tuple[str, bytes], list[ScoredRepair]] = field(default_factory=dict)
+    """By path and content: most states differ in one file."""
     _files: ProjectFiles | None = None
 
     @property
@@ -107,42 +114,47 @@ class SearchWorkspace:
         """Rank repairs by another policy from now on."""
         self.policy = policy
         self._repairs.clear()
+        self._in_files.clear()
 
-    def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
+    def repairs(self, base: CodebaseState) -> list[ScoredRepair]:
         """Return the candidate repairs of a state with the logarithms of their scores, the best first.
 
         They are computed once for all attempts.
         """
         name = base.tree_hash
         if name not in self._repairs:
-            self._repairs[name] = heapq.nlargest(_MAX_REPAIRS, self._scored(base), key=lambda pair: pair[0])
+            functions = self._suspicious_functions()
+            sources = [self._parse(base, path) for path in dict.fromkeys(path for path, _ in functions)]
+            scored = (pair for source in sources if source is not None for pair in self._best(source, functions))
+            self._repairs[name] = heapq.nlargest(_MAX_REPAIRS, scored, key=itemgetter(0))
         return self._repairs[name]
 
-    def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
-        functions = self._suspicious_functions()
+    def _best(self, source: ParsedSource, functions: Sequence[tuple[str, str]]) -> list[ScoredRepair]:
+        """Return the best repairs of a file; they are computed once for all states in which it is the same."""
+        key = source.path, source.data
+        if key not in self._in_files:
+            scored = self._scored(source, functions)
+            self._in_files[key] = heapq.nlargest(_MAX_REPAIRS, scored, key=itemgetter(0))
+        return self._in_files[key]
+
+    def _scored(self, source: ParsedSource, functions: Sequence[tuple[str, str]]) -> Iterator[ScoredRepair]:
         files = self._project_files() if self.policy is not None else None
-        generated = set(functions[:_MAX_GENERATED])
-        for path in dict.fromkeys(p for p, _ in functions):
-            names = {n for p, n in functions if p == path}
-            source = self._parse(base, path)
-            if source is None:
-                continue
-            all_scopes = scopes(source)
-            for scope in (s for s in all_scopes if s.qualname in names):
-                repairs = repairs_of(source, scope, all_scopes)
-                if self.policy is None:
-                    sharpness: float = _SHARPNESS
-                    logs = [math.log(r.weight) for r in repairs]
-                else:
-                    # One list of all functions: what a function's weights add up to does not count.
-                    sharpness = _SHARPNESS * self.policy.sharpness
-                    generate = (path, scope.qualname) in generated
-                    repairs = self.policy.completed(source, scope, repairs, files, generate=generate)
-                    logs = self.policy.scores(source, scope, repairs)
-                for log, repair in zip(logs, repairs, strict=True):
-                    suspicion = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
-                    if suspicion:
-                        yield sharpness * math.log(suspicion) + log, repair
+        path, generated, all_scopes = source.path, set(functions[:_MAX_GENERATED]), scopes(source)
+        for scope in (s for s in all_scopes if (path, s.qualname) in functions):
+            repairs = repairs_of(source, scope, all_scopes)
+            if self.policy is None:
+                sharpness: float = _SHARPNESS
+                logs = [math.log(r.weight) for r in repairs]
+            else:
+                # One list of all functions: what a function's weights add up to does not count.
+                sharpness = _SHARPNESS * self.policy.sharpness
+                generate = (path, scope.qualname) in generated
+                repairs = self.policy.completed(source, scope, repairs, files, generate=generate)
+                logs = self.policy.scores(source, scope, repairs)
+            for log, repair in zip(logs, repairs, strict=True):
+                suspicion = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
+                if suspicion:
+                    yield sharpness * math.log(suspicion) + log, repair
 
     def _project_files(self) -> ProjectFiles:
         """Return the files of the project that a policy may see; they are read once for all attempts."""
@@ -383,9 +395,3 @@ def _unable(baseline: Baseline) -> Exception:
 
 def _without_specification(runner: Runner, weakened: CodebaseState, tests: tuple[str, ...]) -> CodebaseState:
     return CodebaseState(runner.snapshot).replace({p: weakened.entry(p) for p in tests})
-
-
-def noise(rng: object) -> float:
-    """Return a draw from the Gumbel distribution; added to the logarithms of scores, it draws in proportion to them."""
-    draw = max(1e-12, rng.random())  # type: ignore[attr-defined]
-    return -math.log(-math.log(draw) + 1e-300)

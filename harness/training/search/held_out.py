@@ -15,7 +15,8 @@ import numpy as np
 
 from harness.rollouts.task import open_task
 from harness.solvers.search.policy import Policy
-from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
+from harness.solvers.search.solver import SearchSolver, noise
+from harness.solvers.search.workspace import SearchWorkspace, UnableError, prepare
 from harness.storage.code_version import code_hash
 from harness.training.search.examples import Shares
 from harness.training.search.reversal import changed_lines
@@ -66,24 +67,27 @@ class HeldOutBugs:
         Raises SandboxError if a sandbox fails, because that is no result.
         """
         results: list[list[list[int]]] = [[] for _ in policies]
+        reads_machine = any(SearchSolver(policy=policy).reads_machine for policy in policies)
         for number, bug in enumerate(self.bugs, 1):
             watch(f"held-out bug {number} of {len(self.bugs)}")
-            keys = [self._key(bug, policy) for policy in policies]
+            keys = [self._key(bug, policy, reads_machine) for policy in policies]
             stored = [self._records.get(*key) for key in keys]
             if None in stored:
-                for key, places in zip(keys, self._solve(bug, policies), strict=True):
+                for key, places in zip(keys, self._solve(bug, policies, reads_machine), strict=True):
                     self._records.put({"places": places}, *key)
                 stored = [self._records.get(*key) for key in keys]
             for result, record in zip(results, stored, strict=True):
                 result.append(list((record or {})["places"]))
         return results
 
-    def _key(self, bug: HeldOutBug, policy: Policy | None) -> tuple[object, ...]:
-        return (code_hash(), bug.artifact_id, policy.key if policy is not None else "", self._most, self._seeds)
+    def _key(self, bug: HeldOutBug, policy: Policy | None, reads_machine: bool) -> tuple[object, ...]:
+        name = policy.key if policy is not None else ""
+        return (code_hash(), bug.artifact_id, name, self._most, self._seeds, reads_machine)
 
-    def _solve(self, bug: HeldOutBug, policies: Sequence[Policy | None]) -> list[list[int]]:
+    def _solve(self, bug: HeldOutBug, policies: Sequence[Policy | None], reads_machine: bool) -> list[list[int]]:
         try:
-            task = open_task(bug.runner.scoped(), bug.artifact, self._folder / bug.artifact_id)
+            folder = self._folder / bug.artifact_id
+            task = open_task(bug.runner.scoped(), bug.artifact, folder, reads_machine=reads_machine)
             workspace = prepare(task)
         except (ArtifactError, ProjectError, UnableError):
             return [[0] * self._seeds for _ in policies]

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.executors.local import LocalExecutor
 from harness.executors.protocol import Executor
 from harness.injectors.campaign_work import CampaignWork
-from harness.records.episode import Episode, count_graded
+from harness.records.episode import Episode, Refusal, count_graded
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.play_settings import PlaySettings
@@ -72,6 +72,16 @@ class LoopSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotAttempted:
+    """Valid bugs of a round that the solver was not run on."""
+
+    project: str
+    bugs: int
+    reason: Refusal
+    """Of the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoundReport:
     """What a round gave. Round 0 is before any play, with the policy of static bugs."""
 
@@ -84,6 +94,8 @@ class RoundReport:
     """The solve rate with the highest reward for the injector."""
     held_out: tuple[Rate, ...]
     """The solve rates on held-out bugs by number of candidates."""
+    not_attempted: tuple[NotAttempted, ...] = ()
+    """By project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +188,8 @@ class Loop:
         solved, graded = count_graded([e for e in episodes if e.valid and e.order == 1])
         (places,) = measured.places([policy], watch=self.watch.status)
         rate = solved / graded if graded else None
-        self._report(RoundReport(number, self._bugs_learned, rate, self._target, self._rates(bugs, places)))
+        rates, left = self._rates(bugs, places), tuple(not_attempted(episodes))
+        self._report(RoundReport(number, self._bugs_learned, rate, self._target, rates, left))
 
     def _bugs(self, run: SelfPlay, episodes: Sequence[Episode]) -> Iterator[tuple[str, Bug]]:
         """Yield the first-order bugs of episodes with their projects and their resolved repairs."""
@@ -259,6 +272,16 @@ class Loop:
                 artifact = self.store.artifact(result.artifact_id)
                 lines = bug_lines(runner.original, artifact)
                 yield HeldOutBug(name, result.artifact_id, result.operator, lines, artifact, runner)
+
+
+def not_attempted(episodes: Sequence[Episode]) -> Iterator[NotAttempted]:
+    """Yield by project what the solver was not run on."""
+    reasons: dict[str, list[Refusal]] = {}
+    for episode in episodes:
+        if episode.refused is not None:
+            reasons.setdefault(episode.project, []).append(episode.refused)
+    for project, refusals in reasons.items():
+        yield NotAttempted(project, len(refusals), refusals[0])
 
 
 def write_report(report: LoopReport, folder: Path) -> Path:
