@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.solvers.protocol import SolverTask
+from harness.rollouts.task import open_task
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.workspace import SearchWorkspace, prepare
@@ -25,10 +25,8 @@ from harness.training.search.held_out import bug_lines
 from harness.training.search.reversal import Reversal
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import SsrError
-from pytest_ssr.execution.runner import Runner
-from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.artifact import BugArtifact, read_artifact
+from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.source.syntax_tree import parse, scopes
 from pytest_ssr.storage.store import Store
@@ -192,29 +190,6 @@ def log_softmax(values: Floats) -> Floats:
 Use = Callable[[Listing, SearchWorkspace, list[Repair]], None]
 
 
-def task_of(runner: Runner, artifact: BugArtifact, folder: Path) -> SolverTask:
-    """Return the task of a bug, in a folder that keeps its measured tests.
-
-    Unlike `open_task`, it does not search the sandbox for copies of the fix, which takes most of the time: the search
-    reads nothing but the tree.
-    """
-    tree = folder / "tree"
-    if not tree.exists():
-        write_solver_tree(runner.original.apply(artifact.bug).apply(artifact.weaken), tree)
-    return SolverTask(
-        id=artifact.content_id(runner.snapshot.tree_hash),
-        folder=tree,
-        origin=runner.snapshot.origin,
-        specification=artifact.weaken.reverse(),
-        statement="",
-        interpreter=runner.interpreter,
-        provider=runner.provider,
-        settings=runner.settings,
-        scratch=folder / "scratch",
-        test_runner=runner.test_runner,
-    )
-
-
 def listings(
     project: Path,
     policy: Policy,
@@ -248,7 +223,7 @@ def listings(
             # A run that was ended may have left a part of it.
             shutil.rmtree(place, ignore_errors=True)
         try:
-            workspace = prepare(task_of(runner.scoped(), artifact, place))
+            workspace = prepare(open_task(runner.scoped(), artifact, place, reads_machine=False))
         except SsrError as error:
             print(f"{project.name} {artifact_folder.name}: {error}", file=sys.stderr)
             continue

@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.rollouts.task import open_task
 from harness.solvers.search.policy import Policy, load_policy
+from harness.solvers.search.solver import SearchSolver
 from harness.solvers.search.workspace import prepare
 from harness.training.search.held_out import bug_lines, solve_places, solved_shares
 from harness.training.search.rates import rate_of
@@ -138,7 +139,8 @@ def measure(
         lines = bug_lines(runner.original, artifact)
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                task = open_task(runner.scoped(), artifact, Path(scratch))
+                reads_machine = any(SearchSolver(policy=policy).reads_machine for policy in missing.values())
+                task = open_task(runner.scoped(), artifact, Path(scratch), reads_machine=reads_machine)
                 workspace = prepare(task)
             except SsrError as error:
                 print(f"{project.name} {folder.name}: {error}", file=sys.stderr)
