@@ -29,6 +29,7 @@ from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.reasons import UNCERTAIN
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 from tests.attacks.conftest import FILES, Arena
@@ -112,6 +113,10 @@ def in_turns(by_project: Mapping[str, Sequence[Near]]) -> list[Near]:
     return [near for turn in zip_longest(*by_project.values()) for near in turn if near is not None]
 
 
+def _is_sure(grade: Grade) -> bool:
+    return grade.resolved is True and not any(flag.code in UNCERTAIN for flag in grade.flags)
+
+
 def report(graded: Sequence[Near], repeats: int) -> str:
     """Return the table of results."""
     grades = repeats * len(graded)
@@ -123,8 +128,8 @@ def report(graded: Sequence[Near], repeats: int) -> str:
         f"{len(graded)} patches, each graded {repeats} times: **{caught} of {grades} grades "
         f"({100 * caught / grades:.0f} %) are unresolved**. The recorded tests pass in "
         f"{sum(bool(g.tests) for near in graded for g in near.grades)} of them; "
-        f"{sum(g.resolved is True and bool(g.unspecified) for near in graded for g in near.grades)} resolved grades "
-        "name a test as `unspecified`. The exact reverse of each bug is resolved.",
+        f"{sum(map(_is_sure, (g for near in graded for g in near.grades)))} grades are resolved without a flag that "
+        "says that they are less certain. The exact reverse of each bug is resolved.",
         "",
         "| project | patches | caught always | sometimes | never | grades caught |",
         "| --- | --- | --- | --- | --- | --- |",

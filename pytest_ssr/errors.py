@@ -4,6 +4,7 @@ SsrError
 ├── ProjectError                the project cannot be used (no tests, read-only, a suite that hangs)
 │   └── LeakError               a solver could read the fix of a task
 ├── ArtifactError               an artifact directory or a diff cannot be read at all
+│   └── DiffError               a submitted diff cannot be read, or does not apply
 ├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
 │   ├── SandboxUnavailableError it does not work on this machine
 │   │   └── EnvironmentsDifferError a machine of a cluster has other packages than the run
@@ -29,6 +30,7 @@ SsrError
 ├── VersionsDifferError         a machine of a cluster has another version of this package, or of Python
 ├── NothingToDoError            the options leave nothing to do; not a failure
 ├── MissingExtraError           an optional package is not installed
+├── MissingToolError            a program such as git is not installed
 │   Raised and caught inside of a package:
 ├── CheckFailed                 an item of `pytest --ssr-validate` fails
 ├── LimitExceededError          a limit ended a command in a sandbox
@@ -98,6 +100,11 @@ class RefusedError(ModelError):
 
 class ContextError(RefusedError):
     """A prompt does not fit into the model's context, and nothing more can be left out."""
+
+    def __init__(self, message: str, *, prompt_tokens: int = 0, limit_tokens: int = 0) -> None:
+        """prompt_tokens, limit_tokens: the size of the prompt and of the context, as the server gave them; else 0."""
+        super().__init__(message)
+        self.prompt_tokens, self.limit_tokens = prompt_tokens, limit_tokens
 
 
 class StoreError(SsrError):

@@ -263,7 +263,9 @@ _signals = _Signals()
 def install_signal_handlers() -> None:
     """Make SIGINT (Ctrl-C) and SIGTERM stop all work of this process and raise KeyboardInterrupt in the main thread.
 
-    Earlier interrupts are forgotten. A signal that was ignored when this process started stays ignored.
+    Earlier interrupts are forgotten. A signal that was ignored when this process started stays ignored, except SIGCHLD:
+    while it is ignored, here or in a process that inherits that, exit statuses are lost, and each command looks like a
+    success.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -272,6 +274,8 @@ def install_signal_handlers() -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _signals.handle)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
 ANNOTATIONS = ("auto", "on", "off")
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
+STORE_MARK = "ssr-store.json"
+"""The file that marks a store, so that one inside a project is neither copied with the project nor collected."""
 _KEY = "option"
 
 
@@ -244,6 +246,9 @@ class PluginSettings:
         key="execution.max-broken-fraction",
     )
     per_hunk: bool = switch("inverse mutation reverts one hunk at a time instead of one file")
+    allow_undefined_names: bool = switch(
+        "accept bugs that read a name which nothing binds (as in the paper)", key="execution.allow-undefined-names"
+    )
     by_script: bool = switch(
         "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
     )

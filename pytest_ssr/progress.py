@@ -23,6 +23,11 @@ def format_duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 test` and `2 tests`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class ProgressLines:
     """Show the progress of the baseline run: one changing line on a terminal, otherwise a line every 15 seconds."""
 
@@ -39,12 +44,16 @@ class ProgressLines:
         self._due = self._start + _PLAIN_EVERY_S
         self._lock = threading.Lock()
         self._shown = False
+        self._most_done = 0
 
     def __call__(self, collected: int, done: int) -> None:
         """Show the counts; see Progress."""
         with self._lock:
             now = self._clock()
-            line = progress_line(collected, done, now - self._start)
+            # Tests that failed while they were recorded run once more without the recording.
+            is_again = done < self._most_done
+            self._most_done = max(self._most_done, done)
+            line = progress_line(collected, done, now - self._start, is_again=is_again)
             if self._live is not None:
                 self._shown = True
                 self._live(line)
@@ -59,8 +68,9 @@ class ProgressLines:
                 self._live("")
 
 
-def progress_line(collected: int, done: int, elapsed_s: float) -> str:
+def progress_line(collected: int, done: int, elapsed_s: float, *, is_again: bool = False) -> str:
     """Return `measuring the tests: 812 of 1950 run, 34 s`, without the counts if they are unknown."""
+    task = "measuring the tests that failed again" if is_again else "measuring the tests"
     if not collected:
-        return f"measuring the tests, {elapsed_s:.0f} s"
-    return f"measuring the tests: {min(done, collected)} of {collected} run, {elapsed_s:.0f} s"
+        return f"{task}, {elapsed_s:.0f} s"
+    return f"{task}: {min(done, collected)} of {collected} run, {elapsed_s:.0f} s"

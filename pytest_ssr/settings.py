@@ -45,6 +45,8 @@ class RuleSettings:
     """Largest share of the weakened tests that may fail."""
     script_limit_s: float = PluginSettings.script_limit
     """Largest number of seconds of the script on the original; 0 for no limit besides `time_limit_s`."""
+    allow_undefined_names: bool = PluginSettings.allow_undefined_names
+    """Whether a bug may read a name that nothing binds."""
     by_script: bool = PluginSettings.by_script
     """Whether an artifact's own script and parser alone say which tests pass."""
     time_limit_s: float = PluginSettings.time_limit

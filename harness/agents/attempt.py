@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
 from harness.agents.loop import Agent, record_end
-from harness.agents.tools.protocol import ToolBundle, schema_of
+from harness.agents.tools.protocol import ToolBundle
 from harness.agents.workspace import Workspace
-from harness.models.protocol import Model, ToolSchema, served_model_of
+from harness.models.protocol import Model, ToolSchema, passes_tools, served_model_of
 from harness.records.messages import SYSTEM, USER, Message, Sampling
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.errors import SettingsError
@@ -30,16 +30,18 @@ def run_attempt(
     to install in the workspace first. Raises SettingsError, before anything is opened, if the agent's settings allow
     no rollout; BudgetSpentError when the run's budget is spent.
     """
-    tools = [schema_of(t) for t in agent.tools]
+    with record_end(journal):
+        if not passes_tools(agent.model):
+            agent = agent.with_tools_in_text()
     journal.describe(
-        tools=tools,
+        tools=agent.schemas,
         sampling=asdict(agent.sampling),
         limits=asdict(agent.limits),
         observe_as=agent.observe_as,
         served_model=served_model_of(agent.model),
     )
     with record_end(journal):
-        require_room(agent.model, agent.sampling, system=system, tools=tools)
+        require_room(agent.model, agent.sampling, system=agent.system_prompt(system), tools=agent.schemas)
         own = replace(agent, model=agent.model.session(journal.trajectory.rollout_id))
         with open_workspace() as workspace:
             for bundle in bundles:

@@ -52,8 +52,8 @@ class Window(Protocol):
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Return the prompt for these messages."""
 
-    def tighten(self) -> None:
-        """Make later prompts shorter."""
+    def tighten(self, refused: Prompt, room: int = 0) -> None:
+        """Make later prompts shorter than one that the server refused. room: tokens that it allows; 0 if unknown."""
 
 
 class ContextWindow:
@@ -64,9 +64,15 @@ class ContextWindow:
         self._budget, self._count = budget, count
         self._gap = (0, 0)
 
-    def tighten(self) -> None:
-        """Reduce the budget by a fifth, because the server counts more tokens than the estimate."""
-        self._budget = self._budget * 4 // 5
+    def tighten(self, refused: Prompt, room: int = 0) -> None:
+        """Reduce the budget to what the server allows, and if it was smaller already, to less than the refused prompt.
+
+        A server counts more tokens than the estimate, or its context is smaller than assumed.
+        """
+        counted = self._count(refused.messages)
+        self._budget = min(room or self._budget, self._budget)
+        if counted <= self._budget:
+            self._budget = counted * 4 // 5
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Return the prompt for these messages; raises ContextError if not even its required messages fit."""

@@ -10,10 +10,11 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from harness.agents.context import ContextWindow, Prompt, Window
 from harness.agents.limits import RolloutLimits
+from harness.agents.tools.in_text import describe_tools
 from harness.agents.tools.protocol import Tool, schema_of
 from harness.agents.turns import EndOfRollout, Turns
 from harness.agents.workspace import Workspace
@@ -43,6 +44,8 @@ class Agent:
     """Returns the result of a rollout that a limit ended, from the state of its workspace."""
     submitted: Callable[[], Mapping[str, object] | None] = lambda: None
     """Returns the result of an earlier submission in the rollout; None without one, or if it was the last."""
+    tools_in_text: bool = False
+    """Whether the system prompt describes the tools, because the model does not see those of a request."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError for settings that allow no rollout."""
@@ -51,6 +54,21 @@ class Agent:
         names = [tool.name for tool in self.tools]
         if duplicate := next((n for n in names if names.count(n) > 1), None):
             raise SettingsError(f"two tools have the name {duplicate!r}; rename one of them")
+
+    def with_tools_in_text(self) -> Agent:
+        """Return this agent for a model that does not see the tools of a request, nor perhaps the role `tool`."""
+        return replace(self, tools_in_text=True, observe_as=USER)
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The tools of each request."""
+        return [] if self.tools_in_text else [schema_of(tool) for tool in self.tools]
+
+    def system_prompt(self, system: str) -> str:
+        """Return a system prompt with the tools that are not in the requests."""
+        if not self.tools_in_text:
+            return system
+        return f"{system.rstrip()}\n\n{describe_tools([schema_of(tool) for tool in self.tools])}\n"
 
     def run(self, system: str, task: str, workspace: Workspace, journal: Journal) -> Trajectory:
         """Run the model until it submits or a limit ends the rollout.
@@ -129,7 +147,7 @@ class _Rollout:
             clock=agent.clock,
             submitted=agent.submitted,
         )
-        self._schemas = [schema_of(tool) for tool in agent.tools]
+        self._schemas = agent.schemas
         self._window = agent.window or ContextWindow(
             agent.model.context_tokens - agent.sampling.max_tokens,
             lambda m: agent.model.count(m, tools=self._schemas),
@@ -137,7 +155,7 @@ class _Rollout:
 
     def go(self, system: str, task: str) -> NoReturn:
         """Alternate between the model and its actions until the rollout ends."""
-        self._turns.begin(system, task)
+        self._turns.begin(self._agent.system_prompt(system), task)
         while True:
             self._turns.require_within_limits()
             self._turns.take(*self._reply())
@@ -167,7 +185,8 @@ class _Rollout:
                 return prompt, model.reply(prompt.messages, tools=self._schemas, sampling=sampling)
             except ContextError as error:
                 refused = error
-                self._window.tighten()
+                room = error.limit_tokens and error.limit_tokens - sampling.max_tokens
+                self._window.tighten(prompt, max(0, room))
         assert refused is not None
         raise refused if number else _first_prompt_refused(model, sampling, refused)
 

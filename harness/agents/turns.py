@@ -5,8 +5,6 @@ The replies come from a model that the loop queries, or from a policy that steps
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,13 +12,13 @@ from dataclasses import replace
 
 from harness.agents.context import elided
 from harness.agents.limits import RolloutLimits
+from harness.agents.tools.in_text import calls_in
 from harness.agents.tools.protocol import Observation, Tool, argument_problem
 from harness.agents.workspace import Workspace
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, ToolCall
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Sent, Step
 from pytest_ssr.errors import SsrError
 
-_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w-]+)[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _LONGEST_CYCLE = 3
 _MIN_COMMAND_S = 1.0
 
@@ -33,15 +31,14 @@ def actions_of(message: Message, tools: Collection[str], *, number: int) -> tupl
     """Return the tool calls of a reply; raises FormatError if it has none, or none that can be used."""
     if message.tool_calls:
         return message.tool_calls
-    blocks = [(name, text) for _, name, text in _BLOCK.findall(message.content) if name in tools]
-    if len(blocks) != 1:
-        problem = "no tool was called" if not blocks else f"there are {len(blocks)} blocks in one reply"
+    calls = calls_in(message.content, tools)
+    if len(calls) != 1:
+        problem = "no tool was called" if not calls else f"there are {len(calls)} blocks in one reply"
         raise FormatError(
             f"{problem}; call one of the tools {', '.join(sorted(tools))}, or write exactly one block that begins "
             "with ``` and the name of a tool"
         )
-    name, text = blocks[0]
-    raw = json.dumps({"command": text.rstrip("\n")}) if name == "bash" else text
+    name, raw = calls[0]
     return (ToolCall.parse(f"text-{number}", name, raw),)
 
 

@@ -43,6 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.DONE
     origins: Mapping[str, Origin] = {}
     try:
+        os.getcwd()
+    except FileNotFoundError:
+        print("ssr: the current folder was removed; change to another one", file=sys.stderr)
+        return ExitCode.USAGE
+    try:
         from harness.cli.app import parse  # cyclopts, which `ssr --version` does not need
 
         parsed = parse(argv)
@@ -50,13 +55,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             return ExitCode.DONE
         origins = parsed.settings.origins
         install_signal_handlers()
-        return parsed.run(parsed.settings)
+        try:
+            return parsed.run(parsed.settings)
+        finally:
+            from harness.cli.terminal import close_terminals
+
+            close_terminals()
     except SsrError as error:
         _report_error(error, origins, as_json="--json" in argv)
         is_usage = isinstance(error, _USAGE_ERRORS) and not isinstance(error, StoreWriteError)
         return ExitCode.USAGE if is_usage else ExitCode.BROKEN
     except KeyboardInterrupt:
         print("ssr: interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
+        return ExitCode.BROKEN
+    except MemoryError:
+        print("ssr: there is not enough memory; what is finished is kept", file=sys.stderr)
         return ExitCode.BROKEN
     except OSError as error:
         # Standard output is closed or full: its reader has ended, or its disk has no space.

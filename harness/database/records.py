@@ -22,7 +22,7 @@ from harness.database.schema import entries
 from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
 from pytest_ssr.injectors.git_history import run_git
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.storage.shared import DURABLE
 from pytest_ssr.storage.shared_trees import TREES
 

@@ -17,7 +17,7 @@ from pytest_ssr.errors import (
     StoreWriteError,
     os_error_advice,
 )
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage.shared import DURABLE, SharedRecords
 from pytest_ssr.storage.shared_trees import trees_of_results

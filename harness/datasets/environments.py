@@ -138,7 +138,7 @@ def _pyenv_python(version: str) -> str:
     """
     if not re.fullmatch(r"\d+\.\d+", version):
         return ""
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    root = Path(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv"))
     interpreters = [p for p in root.glob(f"versions/{version}.*/bin/python") if p.parts[-3].replace(".", "").isdigit()]
     return str(max(interpreters, key=lambda p: [int(n) for n in p.parts[-3].split(".")], default=""))
 

@@ -1,6 +1,6 @@
-"""Convert dataset rows to instances: SWE-bench, SWE-smith, SWE-Gym, SWE-rebench and R2E-Gym.
+"""Convert dataset rows to instances: SWE-bench and Pro, SWE-smith, SWE-Gym, SWE-rebench, Multi-SWE-bench and R2E-Gym.
 
-The fields are those of the datasets' cards; FAIL_TO_PASS and PASS_TO_PASS may be lists or JSON strings of lists.
+`_COLUMNS` has the names of each column in these datasets; `text_list` has the encodings of lists of tests.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from harness.datasets import r2e
-from harness.datasets.diff_repair import as_git_diff
+from harness.datasets.columns import Columns, find_column, missing_column, text_list
 from harness.datasets.instance import Instance, RowError
+from harness.datasets.test_ids import plain_id
+from harness.diffs import read_row_diff
 from harness.storage.atomic_write import lone_surrogate
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
@@ -26,14 +28,35 @@ _MIRROR = re.compile(r"swesmith/(.+?)__(.+)\.([0-9a-f]{7,40})")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}\^?")
 _COMMANDS = ("pre_install", "install", "pip_packages", "test_cmd")
 """Fields of `install_config`."""
-_IMAGES = ("image_name", "docker_image", "image")
+_COLUMNS: Columns = {
+    "instance_id": ("instance_id", "task_id", "id"),
+    "repo": ("repo", "repository", "repo_full_name"),
+    "base_commit": ("base_commit", "base.sha", "base_sha"),
+    "patch": ("patch", "fix_patch", "gold_patch", "golden_patch"),
+    "test_patch": ("test_patch", "tests_patch"),
+    "FAIL_TO_PASS": ("FAIL_TO_PASS", "F2P", "fixed_tests", "f2p_tests", "failing_tests"),
+    "PASS_TO_PASS": ("PASS_TO_PASS", "P2P", "p2p_tests", "passing_tests"),
+    "problem_statement": ("problem_statement", "resolved_issues"),
+    "version": ("version",),
+    "image": ("image_name", "docker_image", "image"),
+    "install_config": ("install_config",),
+    "log_parser": ("log_parser",),
+    "eval_script": ("eval_script",),
+    "created_at": ("created_at",),
+    "license": ("license_name", "license"),
+}
+"""The names of each column in the datasets that are read; case does not matter."""
+_TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+_REQUIRED = ("instance_id", "repo", "patch", "FAIL_TO_PASS")
 
 
 def read_row(row: Mapping[str, Any], location: str) -> Instance:
     """Return a row of any family as an instance; raises RowError, naming `location` and the field, if it is invalid."""
-    family = _family(row)
-    if family == "r2e-gym":
-        row = r2e.as_swe_bench(row, location)
+    given, row = row, _canonical(row, location)
+    family = _family(given, row)
+    for column in (*_REQUIRED, *(() if family == "swe-smith" else ("base_commit",))):
+        if column not in row:
+            raise RowError(f"{location} has no {column}: {missing_column(given, _COLUMNS[column])}")
     name = _valid_id(_text(row, "instance_id", location), location)
     location = f"{location}: {name}"
     patch = _patch(row, "patch", location)
@@ -44,6 +67,7 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
         repo, commit = f"{mirror[1]}/{mirror[2]}", commit or mirror[3]
     if commit and not _COMMIT.fullmatch(commit):
         raise RowError(f"{location}: base_commit {commit!r} is not a commit")
+    ids = {column: _ids(row, column, location) for column in _TESTS}
     return Instance(
         id=name,
         repo=repo,
@@ -51,19 +75,36 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
         # SWE-smith's patch adds the bug; its reverse is the solution.
         patch=patch.reverse() if family == "swe-smith" else patch,
         test_patch=_patch(row, "test_patch", location),
-        fail_to_pass=_ids(row, "FAIL_TO_PASS", location),
-        pass_to_pass=_ids(row, "PASS_TO_PASS", location),
-        statement=_text(row, "problem_statement", location),
+        fail_to_pass=tuple(ids["FAIL_TO_PASS"]),
+        pass_to_pass=tuple(ids["PASS_TO_PASS"]),
+        given_ids={plain: given for column in _TESTS for plain, given in ids[column].items() if plain != given},
+        statement=_statement(row, location),
         family=family,
         begins_solved=family == "swe-smith",
         version=_text(row, "version", location),
-        named_image=next((_text(row, k, location) for k in _IMAGES if row.get(k)), ""),
+        named_image=_text(row, "image", location),
         install=_install(row, location),
         log_parser=_text(row, "log_parser", location),
         eval_script=_text(row, "eval_script", location),
         created_at=str(row.get("created_at") or ""),
-        licence=str(row.get("license_name") or row.get("license") or ""),
+        licence=str(row.get("license") or ""),
     )
+
+
+def _canonical(given: Mapping[str, Any], location: str) -> dict[str, Any]:
+    """Return a row's values by SWE-bench's names; columns that it does not have are missing."""
+    if r2e.is_r2e(given):
+        given = r2e.as_swe_bench(given, location)
+    row = {name: found[1] for name, names in _COLUMNS.items() if (found := find_column(given, names)) is not None}
+    owner, number = given.get("org"), given.get("number")
+    if isinstance(owner, str) and isinstance(row.get("repo"), str):
+        # Multi-SWE-bench keeps the two halves of a repository's name, and the number of a pull request.
+        name = row["repo"]
+        row["repo"] = name if "/" in name else f"{owner}/{name}"
+        row.setdefault("instance_id", f"{owner}__{name.rpartition('/')[2]}-{number}")
+    if isinstance(row.get("instance_id"), str):
+        row["instance_id"] = row["instance_id"].strip()
+    return row
 
 
 def invalid_row(row: Mapping[str, Any], location: str, reason: str, taken: Collection[str] = ()) -> Instance:
@@ -71,7 +112,11 @@ def invalid_row(row: Mapping[str, Any], location: str, reason: str, taken: Colle
 
     taken: ids of other rows.
     """
-    name, repo = row.get("instance_id"), row.get("repo")
+    try:
+        known = _canonical(row, location)
+    except RowError:
+        known = dict(row)
+    name, repo = known.get("instance_id"), known.get("repo")
     if not isinstance(name, str) or not _is_id(name) or name in taken:
         name = re.sub(r"[^A-Za-z0-9._+-]+", "-", location.rpartition("/")[2]).lstrip("._+-")
     if not isinstance(repo, str) or not _REPO.fullmatch(repo):
@@ -103,14 +148,14 @@ def row_of(instance: Instance) -> dict[str, Any]:
     return row | {k: v for k, v in optional.items() if v}
 
 
-def _family(row: Mapping[str, Any]) -> str:
-    if r2e.is_r2e(row):
+def _family(given: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    if r2e.is_r2e(given):
         return "r2e-gym"
-    if str(row.get("repo", "")).startswith("swesmith/") or ("patch" in row and not row.get("base_commit")):
+    if str(row.get("repo", "")).startswith("swesmith/") or not (row.get("base_commit") or row.get("test_patch")):
         return "swe-smith"
     if row.get("install_config"):
         return "swe-rebench"
-    if "test_patch" in row and isinstance(row.get("FAIL_TO_PASS"), list) and "hints_text" in row:
+    if "test_patch" in row and isinstance(row.get("FAIL_TO_PASS"), list) and "hints_text" in given:
         return "swe-gym"
     return "swe-bench"
 
@@ -144,20 +189,28 @@ def _text(row: Mapping[str, Any], field: str, location: str) -> str:
 
 def _patch(row: Mapping[str, Any], field: str, location: str) -> Patch:
     try:
-        return Patch.parse(as_git_diff(_text(row, field, location).encode("utf-8", "surrogateescape")))
+        return read_row_diff(_text(row, field, location).encode("utf-8", "surrogateescape"))
     except ArtifactError as error:
         raise RowError(f"{location}: {field}: {error}") from None
 
 
-def _ids(row: Mapping[str, Any], field: str, location: str) -> tuple[str, ...]:
-    value = row.get(field)
-    if isinstance(value, str):
-        value = _json(value or "[]", field, location)
-    if value is None:
-        return ()
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
-        raise RowError(f"{location}: {field} is not a list of test ids")
-    return tuple(dict.fromkeys(value))
+def _ids(row: Mapping[str, Any], field: str, location: str) -> dict[str, str]:
+    """Return the ids of tests, each with the form in which the row gives it."""
+    try:
+        given = text_list(row.get(field))
+    except ValueError as error:
+        raise RowError(f"{location}: {field} {error}") from None
+    return dict(reversed([(plain_id(name), name) for name in reversed(given) if name.strip()]))
+
+
+def _statement(row: Mapping[str, Any], location: str) -> str:
+    """Return the task in prose: a text, or the titles and texts of several issues."""
+    value = row.get("problem_statement")
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return _text(row, "problem_statement", location)
+    issues = [issue for issue in value if isinstance(issue, Mapping)]
+    texts = [str(issue.get(key) or "") for issue in issues for key in ("title", "body")]
+    return _text({"problem_statement": "\n\n".join(filter(None, texts))}, "problem_statement", location)
 
 
 def _install(row: Mapping[str, Any], location: str) -> Mapping[str, Any]:

@@ -37,6 +37,8 @@ class Instance:
     """Adds the tests that reveal the fault; empty if the repository already has them."""
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
+    given_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids that the row gives in another form, by the form that is used here; reports return the row's."""
     statement: str = ""
     """The task in prose."""
     family: str = "swe-bench"
@@ -90,5 +92,14 @@ class Instance:
             self.log_parser,
             *(self.install.get(k) for k in ("test_cmd", "log_parser", "env_vars")),
         ]
-        text = json.dumps([self.id, *content, sorted(self.fail_to_pass), sorted(self.pass_to_pass), *command])
+        text = json.dumps(
+            [
+                self.id,
+                *content,
+                sorted(self.fail_to_pass),
+                sorted(self.pass_to_pass),
+                *command,
+                *self.given_ids.values(),
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:20]

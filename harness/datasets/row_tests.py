@@ -99,7 +99,7 @@ class _Lookup:
         self._exact = frozenset(self._collected)
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for test in self._collected:
-            for name in {_until_space(test), *run.names.get(test, ())}:
+            for name in {_until_space(test), test.strip(), *run.names.get(test, ())}:
                 self._by_name[name].append(test)
 
     def tests_of(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.datasets import Instance, InstanceError
-from harness.datasets.diff_repair import as_git_diff
 from harness.datasets.environments import Environments
 from harness.datasets.instance_task import InstanceTask, discard_trees, open_task, using_trees
 from harness.datasets.repositories import Repositories
-from harness.datasets.row_tests import statuses_by_row
+from harness.datasets.row_tests import Names, statuses_by_row
+from harness.diffs import DiffError, apply_diff, require_diff
 from harness.evaluation.logs import resolved_by, test_log
 from harness.records.evaluation_result import EvaluationResult, Status, status_of
 from harness.storage.code_version import code_hash
 from pytest_ssr.errors import (
-    ArtifactError,
     SandboxError,
     SandboxUnavailableError,
     SettingsError,
@@ -28,7 +27,7 @@ from pytest_ssr.errors import (
     describe_unexpected,
 )
 from pytest_ssr.execution.test_runners import PytestRunner
-from pytest_ssr.grading import Grade, grade_patch
+from pytest_ssr.grading import Grade, grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
@@ -133,22 +132,21 @@ class Grader:
         if not digest:
             return replace(ungraded, status=Status.EMPTY, reason=Reason(ReasonCode.NO_PATCH))
         try:
-            patch = Patch.parse(as_git_diff(data))
-        except ArtifactError as error:
-            unreadable = Reason(ReasonCode.PATCH_UNREADABLE, str(error))
-            return replace(ungraded, status=Status.ERROR, reason=unreadable)
-        try:
+            require_diff(data)
             task = self.task(instance)
+            applied = apply_diff(data, unsolved_state(task.runner, task.artifact).entry)
             grade = grade_patch(
                 task.runner.scoped(),
                 task.artifact,
-                patch,
+                applied.patch,
                 fail_to_pass=task.tests.failing,
                 pass_to_pass=task.tests.passing,
                 like_s=task.original_s,
                 full=self.full,
                 verbose=self.logs,
             )
+        except DiffError as error:
+            return replace(ungraded, status=Status.ERROR, reason=Reason(error.code, str(error)))
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.images:
                 raise
@@ -156,7 +154,8 @@ class Grader:
         except Exception as error:
             return replace(result, reason=fault_of(error, instance))
         tests = task.tests
-        flags = (*grade.flags, Flag(FlagCode.TESTS_SET_ASIDE, tests.set_aside)) if tests.set_aside else grade.flags
+        set_aside = (Flag(FlagCode.TESTS_SET_ASIDE, tests.set_aside),) if tests.set_aside else ()
+        flags = (*applied.flags, *grade.flags, *set_aside)
         statuses = {**grade.fail_to_pass, **grade.pass_to_pass}
         return replace(
             result,
@@ -164,8 +163,8 @@ class Grader:
             reason=grade.reason,
             resolved=grade.resolved,
             tests=grade.tests,
-            fail_to_pass=statuses_by_row(task.tests.fail_to_pass, statuses) if statuses else {},
-            pass_to_pass=statuses_by_row(task.tests.pass_to_pass, statuses) if statuses else {},
+            fail_to_pass=_as_given(instance, task.tests.fail_to_pass, statuses),
+            pass_to_pass=_as_given(instance, task.tests.pass_to_pass, statuses),
             **{"flags": flags, **self._logged(task, text, replace(grade, flags=flags))},
         )
 
@@ -242,6 +241,12 @@ def fault_of(error: Exception, instance: Instance) -> Reason:
     if isinstance(error, SsrError):
         return _unusable(f"{instance.id}: {error}")
     return Reason(ReasonCode.INTERNAL_ERROR, describe_unexpected(error))
+
+
+def _as_given(instance: Instance, names: Names, statuses: Mapping[str, str]) -> dict[str, str]:
+    """Return the statuses of a row's tests by the ids that the row gives; empty if no test has run."""
+    by_row = statuses_by_row(names, statuses) if statuses else {}
+    return {instance.given_ids.get(name, name): status for name, status in by_row.items()}
 
 
 def _unusable(message: str) -> Reason:

@@ -1,6 +1,7 @@
-"""Read predictions in the formats of SWE-bench and mini-swe-agent: JSONL, a JSON list, or a JSON object by instance.
+"""Read predictions: JSONL, a JSON list, or a JSON object by instance, with the columns of the usual formats.
 
-A folder must be one that `mini-extra swebench` wrote: `preds.json`, and `ID/ID.traj.json` for each instance.
+A folder must be one that an agent wrote: `preds.json` of mini-swe-agent and SWE-agent, with `ID/ID.traj.json` for each
+instance of the former, or another of `_FOLDER_FILES`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from harness.datasets import Instance
+from harness.datasets.columns import Columns, find_column, is_empty, missing_column
 from harness.storage.atomic_write import lone_surrogate
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.test_run import abbreviate
 
 GOLD, EMPTY = "gold", "empty"
-_MINI_FILE = "preds.json"
+_FOLDER_FILES = ("preds.json", "all_preds.jsonl", "predictions.jsonl", "output.jsonl")
+COLUMNS: Columns = {
+    "id": ("instance_id", "task_id", "id", "instance.instance_id"),
+    "patch": (
+        *("model_patch", "model_prediction", "prediction"),
+        # OpenHands
+        *("test_result.git_patch", "git_patch"),
+        # Multi-SWE-bench; trajectories of SWE-agent; others
+        *("fix_patch", "info.submission", "submission", "generated_patch", "predicted_patch", "output_patch"),
+        # SWE-bench Pro
+        "patch",
+    ),
+    "model": (
+        *("model_name_or_path", "model_name", "model", "model_id"),
+        *("metadata.llm_config.model", "metadata.llm.model", "llm_config.model", "metadata.model", "prefix"),
+    ),
+}
+"""The names of each column in files of predictions."""
 _MAX_NAME_BYTES = 200
 """Bytes of a folder's name; reports append a suffix to it."""
 
@@ -61,8 +80,8 @@ def read_predictions(
     by_id: dict[str, Prediction] = {}
     path = Path(source)
     folder = path if path.is_dir() else None
-    for location, row in _rows(path / _MINI_FILE if folder is not None else path):
-        prediction = _prediction(row, location)
+    for location, row in _rows(_file_of(path)):
+        prediction = _prediction(row, location, unnamed=path.stem)
         if prediction.instance_id in by_id:
             raise SettingsError(
                 f"{location}: {prediction.instance_id} is predicted twice; a file holds one prediction per instance"
@@ -108,23 +127,52 @@ def _with_trajectory(prediction: Prediction, folder: Path | None) -> Prediction:
     return replace(prediction, recorded=path) if path.is_file() else prediction
 
 
+def _file_of(source: Path) -> Path:
+    """Return the file of predictions in a folder, or the file itself."""
+    if not source.is_dir():
+        return source
+    for name in _FOLDER_FILES:
+        if (source / name).is_file():
+            return source / name
+    raise SettingsError(f"{source} has none of the files {', '.join(_FOLDER_FILES)}; name a file of predictions")
+
+
 def _rows(path: Path) -> list[tuple[str, Any]]:
+    """Return the predictions of a file with their locations, in whichever of the layouts it is."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"predictions {path} cannot be read: {error}; name a file, a folder of mini-swe-agent, gold or empty"
         ) from None
-    if path.suffix == ".jsonl":
-        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if len(lines) > 1 and _is_json(lines[0][1]):
         return [(f"{path}: line {n}", _parse(line, f"{path}: line {n}")) for n, line in lines]
-    data = _parse(text, str(path))
-    if isinstance(data, Mapping):
-        # mini-swe-agent's format; a row may omit the instance_id that is its key.
-        data = [{"instance_id": k, **v} if isinstance(v, Mapping) else v for k, v in data.items()]
+    if not lines:
+        return []
+    data = _parse(text, f"{path}: line 1" if path.suffix == ".jsonl" else str(path))
+    if isinstance(data, Mapping) and find_column(data, (*COLUMNS["id"], *COLUMNS["patch"])) is None:
+        # By instance, as mini-swe-agent and SWE-agent write them; a value may also be the patch alone.
+        data = [_keyed(name, value) for name, value in data.items()]
+    elif isinstance(data, Mapping):
+        data = [data]
     if not isinstance(data, list):
         raise SettingsError(f"{path} is neither a list of predictions nor an object of them")
     return [(f"{path}: row {n}", row) for n, row in enumerate(data, 1)]
+
+
+def _keyed(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {"instance_id": name, **value}
+    return {"instance_id": name, "model_patch": value} if value is None or isinstance(value, str) else value
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parse(text: str, location: str) -> Any:
@@ -134,13 +182,37 @@ def _parse(text: str, location: str) -> Any:
         raise SettingsError(f"{location} is not JSON: {error}") from None
 
 
-def _prediction(row: Any, location: str) -> Prediction:
-    if not isinstance(row, Mapping) or not isinstance(row.get("instance_id"), str):
-        raise SettingsError(f"{location} is not a prediction: it has no instance_id")
-    patch = row.get("model_patch", row.get("patch"))
-    if patch is not None and not isinstance(patch, str):
-        raise SettingsError(f"{location}: model_patch is {type(patch).__name__}, not text")
-    if half := lone_surrogate(patch or ""):
-        raise SettingsError(f"{location}: model_patch holds {half}, which is half a character")
-    model = require_name(str(row.get("model_name_or_path") or "unnamed"), f"{location}: model_name_or_path")
-    return Prediction(row["instance_id"], model, patch or "")
+def _prediction(row: Any, location: str, *, unnamed: str) -> Prediction:
+    """Return a prediction. unnamed: the model's name, if the row has none."""
+    if not isinstance(row, Mapping):
+        raise SettingsError(f"{location} is not a prediction: it is {type(row).__name__}, not an object")
+    name = _id_of(row)
+    if name is None:
+        raise SettingsError(f"{location} is not a prediction of an instance: {missing_column(row, COLUMNS['id'])}")
+    # In a row of a dataset, the column `patch` is the reference solution.
+    names = [n for n in COLUMNS["patch"] if n != "patch" or find_column(row, ("test_patch",)) is None]
+    found = find_column(row, names)
+    if found is None:
+        raise SettingsError(f"{location} has no patch: {missing_column(row, names)}")
+    column, patch = found
+    if is_empty(patch):
+        patch = patch if isinstance(patch, str) else ""
+    if not isinstance(patch, str):
+        raise SettingsError(f"{location}: {column} is {type(patch).__name__}, not text")
+    if half := lone_surrogate(patch):
+        raise SettingsError(f"{location}: {column} holds {half}, which is half a character")
+    named = find_column(row, COLUMNS["model"])
+    model = named[1] if named is not None and isinstance(named[1], str) and named[1].strip() else unnamed
+    label = named[0] if named is not None else COLUMNS["model"][0]
+    return Prediction(name, require_name(model, f"{location}: {label}"), patch)
+
+
+def _id_of(row: Mapping[str, Any]) -> str | None:
+    """Return the id of the instance: one column, or the three of Multi-SWE-bench."""
+    found = find_column(row, COLUMNS["id"])
+    if found is not None and isinstance(found[1], str) and found[1].strip():
+        return found[1].strip()
+    owner, repo, number = (row.get(key) for key in ("org", "repo", "number"))
+    if isinstance(owner, str) and isinstance(repo, str) and isinstance(number, int | str):
+        return f"{owner}__{repo.rpartition('/')[2]}-{number}"
+    return None

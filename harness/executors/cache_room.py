@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.executors.pulled_images import PulledImages
 from harness.storage.rebuilt import KINDS, lock_of
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.sandbox.filesystem.workdirs import disk_bytes
 from pytest_ssr.storage import locks
 

@@ -182,6 +182,9 @@ def _logprobs(values: object, ids: tuple[int, ...] | None, label: str) -> tuple[
         are_finite = False
     if not are_finite:
         raise damaged(f"{label} contain an infinite value or NaN")
-    if ids is None or len(values) != len(ids):
+    if ids is None:
+        # They belong to tokens that nobody knows. Earlier releases recorded them.
+        return None
+    if len(values) != len(ids):
         raise damaged(f"{label} do not match the tokens in number")
     return tuple(map(float, values))

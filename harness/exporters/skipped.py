@@ -21,6 +21,7 @@ class SkipCode(StrEnum):
     NO_SPLIT = "no-split"
     NO_TREE = "no-tree"
     SPACE_IN_IDS = "space-in-ids"
+    POSITIONAL_IDS = "positional-ids"
     OTHER_ROLE = "other-role"
     OTHER_MODEL = "other-model"
     OTHER_STRATEGY = "other-strategy"
@@ -63,6 +64,7 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.NO_SPLIT: "its project is unknown, so it belongs to no split",
     SkipCode.NO_TREE: "the store no longer has the project's files, which the start commit needs",
     SkipCode.SPACE_IN_IDS: "SWE-smith needs a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id",
+    SkipCode.POSITIONAL_IDS: "the ids of its failing tests change from run to run: no other harness finds them",
     SkipCode.OTHER_ROLE: "it has another role",
     SkipCode.OTHER_MODEL: "it was made by another model",
     SkipCode.OTHER_STRATEGY: "its bug was made by another strategy",

@@ -23,7 +23,7 @@ from harness.records.rewards import reward_at_rate
 from harness.records.trajectory import SCHEMA
 from harness.records.usage import NAME
 from pytest_ssr.errors import SettingsError, StoreError
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.storage.store import key_of

@@ -11,7 +11,7 @@ from harness.exporters.protocol import Choices, Row
 from harness.exporters.skipped import SkippedError
 from harness.exporters.sources import Source, index_sources
 from harness.exporters.tasks import instance
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 
 
 def is_store(path: Path) -> bool:

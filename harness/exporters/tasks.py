@@ -23,6 +23,7 @@ from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.pytest_config import IDENTITIES, options_of_script
 from pytest_ssr.project.snapshot import Snapshot, hash_of, read_manifest
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
@@ -72,6 +73,7 @@ def _git(folder: Path, *argv: str) -> bytes:
         raise StoreWriteError(f"git failed in {folder}: {output.decode(errors='replace').strip()}") from None
 
 
+_POSITION = re.compile(r"\[#\d+\]\Z")
 _STATEMENT = """\
 Some tests of this project are about to be improved by this change:
 
@@ -92,6 +94,19 @@ def ids(artifact: BugArtifact, name: str) -> list[str]:
     if name == "FAIL_TO_PASS" and not test_ids:
         raise damaged("FAIL_TO_PASS of the artifact is empty")
     return test_ids
+
+
+def plain_ids(artifact: BugArtifact, name: str) -> list[str]:
+    """Return the ids of `ids` that plain pytest knows: not the positions of parameter sets whose ids change.
+
+    Raises SkippedError, too, if no FAIL_TO_PASS test is left.
+    """
+    named = ids(artifact, name)
+    if IDENTITIES in options_of_script(artifact.script):
+        named = [test for test in named if not _POSITION.search(test)]
+    if name == "FAIL_TO_PASS" and not named:
+        raise SkippedError(SkipCode.POSITIONAL_IDS)
+    return named
 
 
 def text_of(patch: Patch, name: str) -> str:
@@ -138,8 +153,8 @@ def instance(task: Task, choices: Choices) -> Row:
         "hints_text": "",
         "created_at": "",
         "version": task.tree_hash[:8],
-        "FAIL_TO_PASS": ids(artifact, "FAIL_TO_PASS"),
-        "PASS_TO_PASS": ids(artifact, "PASS_TO_PASS"),
+        "FAIL_TO_PASS": plain_ids(artifact, "FAIL_TO_PASS"),
+        "PASS_TO_PASS": plain_ids(artifact, "PASS_TO_PASS"),
         "environment_setup_commit": commit,
         "eval_script": _test_command(artifact),
     }
@@ -178,7 +193,7 @@ def _swe_bench(group: Group, choices: Choices) -> Iterator[Row]:
 
 def _recognised_by_smith(artifact: BugArtifact) -> dict[str, list[str]]:
     """Return the tests of an artifact that SWE-smith's log parser recognises; others can never be resolved."""
-    recognised = {k: [i for i in ids(artifact, k) if i.split() == [i]] for k in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    recognised = {k: [i for i in plain_ids(artifact, k) if i.split() == [i]] for k in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     if not all(recognised.values()):
         raise SkippedError(SkipCode.SPACE_IN_IDS)
     return recognised

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.injectors.model import Injected
+from harness.models.protocol import label_of
 from harness.records.trajectory import ExitReason, Journal, Trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
 from harness.storage.code_version import code_hash
@@ -163,7 +164,7 @@ class ModelCampaign:
             index=index,
             status=CandidateStatus.VALID if done.valid else CandidateStatus.REJECTED,
             strategy=done.strategy,
-            operator=done.operator or self.injector.name,
+            operator=done.operator or label_of(self.injector),
             path=path,
             line=1,
             scope="",

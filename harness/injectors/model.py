@@ -20,7 +20,7 @@ from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace, open_workspace
 from harness.injectors.artifact_codec import encode_artifact
 from harness.injectors.project_history import History, history_of, write_history
-from harness.models.protocol import Model, hash_path, identity_of
+from harness.models.protocol import Model, hash_path, identity_of, label_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.checks import NamedCheck
@@ -102,6 +102,11 @@ class ModelInjector:
     def name(self) -> str:
         """The model's name."""
         return self.model.name
+
+    @property
+    def label(self) -> str:
+        """The model's name in tables; see `label_of`."""
+        return label_of(self.model)
 
     @property
     def key(self) -> str:

@@ -20,7 +20,7 @@ from harness.agents.prompts import DEFAULT, Prompts
 from harness.injectors.artifact_codec import encode_artifact
 from harness.injectors.model import Injected, nothing_submitted, require_strategy
 from harness.injectors.project_history import history_of
-from harness.models.protocol import Model, identity_of, served_model_of
+from harness.models.protocol import Model, identity_of, label_of, served_model_of
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Sampling
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
 from pytest_ssr.campaign.artifact_builder import make_artifact
@@ -104,6 +104,11 @@ class SingleReplyInjector:
     def name(self) -> str:
         """The model's name."""
         return self.model.name
+
+    @property
+    def label(self) -> str:
+        """The model's name in tables; see `label_of`."""
+        return label_of(self.model)
 
     @property
     def key(self) -> str:

@@ -13,7 +13,7 @@ from harness.leaderboard.escaping import clean, clean_flag
 from harness.leaderboard.records import Attempt, Try
 from harness.records.episode import Episode
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.records.reasons import Rule
 
 WAYS = ("auto", "strategy", "operator", "run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_ssr.records.reasons import UNCERTAIN, Flag
+from pytest_ssr.records.reasons import UNCERTAIN, Flag, FlagCode
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,7 +48,7 @@ class Attempt:
     @property
     def flagged(self) -> bool:
         """Whether the patch changed tests."""
-        return any(flag.code not in UNCERTAIN for flag in self.flags)
+        return any(flag.code is FlagCode.TESTS_RESTORED for flag in self.flags)
 
     @property
     def unsure(self) -> bool:

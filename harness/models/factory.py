@@ -1,4 +1,4 @@
-"""Create models from their names: `scripted:FILE`, `vllm:PATH`, `vllm:URL`, or a name of litellm."""
+"""Create models from their names: `scripted:FILE`, `vllm:PATH`, `vllm:URL`, `vllm:URL#MODEL`, or a name of litellm."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def open_model(
         _require("httpx", "vllm")
         if rest.startswith(("http://", "https://")):
             model_class = importlib.import_module("harness.models.http").HttpModel
-            model = model_class(masked(name), rest, key_variable="SSR_VLLM_KEY", **settings)
+            url, _, served = rest.partition("#")
+            model = model_class(masked(name), url, served, key_variable="SSR_VLLM_KEY", **settings)
         else:
             model_class = importlib.import_module("harness.models.vllm").VllmModel
             model = model_class(rest, ready_s=ready_s, arguments=vllm_arguments, **settings)

@@ -1,52 +1,34 @@
-"""Query servers that speak the OpenAI protocol, using httpx.
+"""Query servers that speak the OpenAI protocol.
 
-An error records whether the same request may succeed later. It shows the server's message, truncated, and never a key.
+They differ in what they add to it: vLLM, SGLang, llama.cpp, Ollama, LM Studio, litellm's proxy and others.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import httpx
-
+from harness.models.connection import Connection
+from harness.models.prompt_tokenizer import PromptTokenizer
 from harness.models.protocol import ToolSchema
-from harness.models.timeouts import TIMEOUT_S, run_within
+from harness.models.refusals import EXTRA_FIELDS, FieldsRefusedError
+from harness.models.server_probe import Capabilities, context_length, probe_capabilities
+from harness.models.timeouts import TIMEOUT_S
 from harness.models.token_estimate import Estimate
-from harness.models.urls import hidden, is_loopback, split_userinfo
-from harness.models.wire import RETRIED, is_objected_to, is_too_long, reply_of, request_of
-from harness.records.messages import REASONING, Message, Reply, Sampling
-from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
+from harness.models.wire import reply_of, request_of
+from harness.records.messages import USER, Message, Reply, Sampling
+from pytest_ssr.errors import ContextError, ModelError
 
-_MAX_BYTES = 64 * 1024**2
-_VLLM_FIELDS = {"return_token_ids": True, "logprobs": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-_REFUSABLE = frozenset((*_VLLM_FIELDS, *REASONING))
-_ECHOES = ("input", "ctx", "body")
-_TOKENIZE_TRIES = 3
-_CONTEXT = 32_768
-
-
-class UnknownPathError(ModelError):
-    """A server does not know the path of a request."""
-
-
-class FieldsRefusedError(ModelError):
-    """A server refuses additional fields of a request, which it names."""
-
-    def __init__(self, message: str, fields: frozenset[str]) -> None:
-        """fields: the names of the refused fields."""
-        super().__init__(message)
-        self.fields = fields
+CONTEXT_TOKENS = 32_768
+"""The context length of a server that does not give it."""
+_PROBE = (Message(USER, "Say hello."),)
 
 
 class HttpModel:
-    """A server at a URL that ends in `/v1`."""
+    """A model of a server at a URL that ends in `/v1`."""
 
     def __init__(
         self,
@@ -64,22 +46,14 @@ class HttpModel:
         key_variable: the environment variable that holds the key.
         Raises SettingsError for an invalid URL.
         """
-        url, auth = split_userinfo(url)
-        if not url.startswith(("http://", "https://")):
-            raise SettingsError(f"{url} is not the URL of a model server; it must begin with http:// or https://")
-        self.name, self._url, self._model = name, url.rstrip("/"), model
-        key = os.environ.get(key_variable, "").strip() if key_variable else ""
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._timeout_s = timeout_s
-        password = auth[1] if auth else ""
-        basic = base64.b64encode(":".join(auth).encode()).decode() if auth else ""
-        self._secrets = {key: "key", password: "password", basic: "password"}
-        # Proxies cannot reach a server on this machine.
-        self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
+        self.name, self._model = name, model
+        self._connection = Connection(url, timeout_s=timeout_s, key_variable=key_variable)
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
-        self._tokenize_tries = _TOKENIZE_TRIES
-        self._lock = threading.Lock()
+        self._tokenizer = PromptTokenizer(self._connection)
+        self._lock, self._probing = threading.Lock(), threading.Lock()
+        self._capabilities: Capabilities | None = None
+        self._remarks: list[str] = []
         self.context_tokens = context_tokens
         if not model or not context_tokens:
             try:
@@ -98,52 +72,97 @@ class HttpModel:
         """The id of the model on the server."""
         return self._model
 
+    @property
+    def passes_tools(self) -> bool:
+        """Whether the model sees the tools of a request."""
+        return self._probed().passes_tools
+
+    @property
+    def remarks(self) -> str:
+        """What is missing on the server and what is done without it, in one line; empty if nothing is."""
+        return "; ".join(filter(None, (*self._remarks, self._probed().missing)))
+
     def _query_models(self) -> None:
         """Query the models of the server, and the context window of the one to use."""
-        data = self._get("/models").get("data")
+        data = self._connection.get("/models").get("data")
         models = [m for m in data if isinstance(m, dict) and m.get("id")] if isinstance(data, list) else []
         model = next((m for m in models if not self._model or m["id"] == self._model), None)
         if model is None:
-            names = hidden(", ".join(str(m["id"]) for m in models), self._secrets) or "none"
-            raise ModelError(f"{self._url} does not serve {self._model or 'any model'}; it serves {names}")
+            names = self._connection.hide(", ".join(str(m["id"]) for m in models)) or "none"
+            raise ModelError(f"{self._connection.url} does not serve {self._model or 'any model'}; it serves {names}")
+        if not self._model and len(models) > 1:
+            self._remarks.append(f"of {len(models)} models, {model['id']} is used (choose by {self.name}#MODEL)")
         self._model = str(model["id"])
-        length = model.get("max_model_len")
-        self.context_tokens = self.context_tokens or (length if isinstance(length, int) and length else _CONTEXT)
+        if not self.context_tokens:
+            self.context_tokens = context_length(self._connection, model)
+            if not self.context_tokens:
+                self.context_tokens = CONTEXT_TOKENS
+                self._remarks.append(f"its context length is unknown: {CONTEXT_TOKENS} tokens are assumed (--context)")
+
+    def _probed(self) -> Capabilities:
+        """Return what the server can do; while it cannot be queried, all that vLLM can."""
+        with self._probing:
+            if self._capabilities is None:
+                try:
+                    self._capabilities = probe_capabilities(self._complete_one_token, can_encode=self._can_encode)
+                except ModelError as error:
+                    if not error.retry:
+                        self._capabilities = Capabilities()
+                    return Capabilities()
+            return self._capabilities
+
+    def _complete_one_token(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        body = request_of(self._model, _PROBE, (), Sampling(max_tokens=1))
+        reply = reply_of(self._complete({**body, **fields}), latency_s=0.0, hide=self._connection.hide)
+        found = {name: getattr(reply, name) for name in ("prompt_ids", "token_ids", "logprobs")}
+        return {"prompt_tokens": reply.usage.prompt_tokens, **found}
+
+    def _can_encode(self) -> bool:
+        request = self._prompt_request(_PROBE, ())
+        counted = self._tokenizer.count(request)
+        return counted is not None and self._tokenizer.ids(request, counted) is not None
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and return the reply."""
+        begin = time.monotonic()
+        try:
+            data = self._complete(request_of(self._model, messages, tools, sampling))
+        except ContextError as error:
+            self._learn_from(error, messages, tools)
+            raise
+        reply = reply_of(data, latency_s=time.monotonic() - begin, hide=self._connection.hide)
+        if reply.prompt_ids is None and reply.token_ids is not None:
+            ids = self._tokenizer.ids(self._prompt_request(messages, tools), reply.usage.prompt_tokens)
+            reply = replace(reply, prompt_ids=ids)
+        return self._estimate.counted(messages, tools, reply)
+
+    def _complete(self, request: Mapping[str, Any]) -> dict[str, Any]:
         while True:
-            body = _without(request_of(self._model, messages, tools, sampling) | _VLLM_FIELDS, self._refused)
-            begin = time.monotonic()
+            body = _without({**request, **EXTRA_FIELDS}, self._refused)
             try:
-                data = self._post("/chat/completions", body)
-                break
+                return self._connection.post("/chat/completions", body)
             except FieldsRefusedError as error:
-                # The server knows the protocol but not all of vLLM's fields. Another thread may have found more.
+                # The server knows the protocol but not all of these fields. Another thread may have found more.
                 names = error.fields & {*body, *(name for m in body["messages"] for name in m)}
                 if not names:
                     raise
                 with self._lock:
                     self._refused |= names
-        reply = reply_of(data, latency_s=time.monotonic() - begin, hide=lambda text: hidden(text, self._secrets))
-        return self._estimate.counted(messages, tools, reply)
+
+    def _learn_from(self, error: ContextError, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> None:
+        """Use the sizes that a server gave for a prompt that is too long."""
+        if error.limit_tokens:
+            self.context_tokens = min(self.context_tokens, error.limit_tokens)
+        self._estimate.learn(messages, tools, error.prompt_tokens)
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Return the number of tokens, as counted by the server's `/tokenize` if it has one, or estimated."""
-        if self._tokenize_tries > 0 and messages:
-            body = {"model": self._model, "messages": [m.to_wire() for m in messages], "tools": list(tools) or None}
-            try:
-                counted = int(self._post("/tokenize", _without(body, self._refused), root=True)["count"])
-                self._tokenize_tries = _TOKENIZE_TRIES
-                return counted
-            except UnknownPathError:
-                self._tokenize_tries = 0
-            except ModelError:
-                # A busy server may answer the next time, and a template may accept other messages.
-                self._tokenize_tries -= 1
-            except (KeyError, TypeError, ValueError):
-                self._tokenize_tries = 0
-        return self._estimate(messages, tools)
+        """Return the number of tokens, as counted by the server if it has a path for that, or estimated."""
+        counted = self._tokenizer.count(self._prompt_request(messages, tools)) if messages else None
+        return self._estimate(messages, tools) if counted is None else counted
+
+    def _prompt_request(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> dict[str, Any]:
+        body = {"model": self._model, "messages": [m.to_wire() for m in messages]}
+        return _without({**body, "tools": list(tools)} if tools else body, self._refused)
 
     def session(self, rollout: str) -> HttpModel:
         """Return this model: all rollouts share the server."""
@@ -151,109 +170,10 @@ class HttpModel:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
-
-    def _get(self, path: str) -> dict[str, Any]:
-        return self._request("GET", self._url + path, None)
-
-    def _post(self, path: str, body: Mapping[str, Any], *, root: bool = False) -> dict[str, Any]:
-        url = self._url.removesuffix("/v1") if root else self._url
-        return self._request("POST", url + path, body)
-
-    def _request(self, method: str, url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        # The timeout of httpx applies to each read separately.
-        response, raw = run_within(self._timeout_s, lambda: self._read(method, url, body), target=url)
-        if response.status_code != 200:
-            raise self._refusal(url, response, raw)
-        try:
-            data = response_json(raw)
-        except ValueError:
-            raise ModelError(
-                f"{url} sent a response that is not a JSON object: {self._shown(raw)}", retry=True
-            ) from None
-        return data
-
-    def _read(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
-        timeout = ModelError(f"{url} did not answer within {self._timeout_s:g} s", retry=True)
-        deadline = time.monotonic() + self._timeout_s
-        try:
-            with self._client.stream(method, url, json=body) as response:
-                raw = bytearray()
-                for part in response.iter_bytes():
-                    raw += part
-                    if len(raw) > _MAX_BYTES:
-                        raise ModelError(f"{url} sent more than {_MAX_BYTES // 1024**2} MiB", retry=True)
-                    if time.monotonic() > deadline:
-                        # The caller no longer waits; this ends the connection and the thread.
-                        raise timeout
-            return response, bytes(raw)
-        except httpx.TimeoutException:
-            raise timeout from None
-        except httpx.HTTPError as error:
-            text = hidden(str(error), self._secrets)
-            raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {text}", retry=True) from None
-        except httpx.InvalidURL as error:
-            raise ModelError(f"{url} is not a valid URL: {error}") from None
-        except RuntimeError:
-            if not self._client.is_closed:
-                raise
-            # Another thread closed the client, because it saw the server end.
-            raise ModelError(f"{url} cannot be queried: the connection was closed", retry=True) from None
-
-    def _refusal(self, url: str, response: httpx.Response, raw: bytes) -> ModelError:
-        text = self._shown(raw)
-        status = response.status_code
-        if status in (400, 413, 422) and is_too_long(text):
-            return ContextError(f"{url}: {text}")
-        if status in (404, 405, 501):
-            return UnknownPathError(f"{url} answered with status {status}: {text}")
-        if status in (400, 422) and (fields := _refused_fields(raw)):
-            return FieldsRefusedError(f"{url} answered with status {status}: {text}", fields)
-        try:
-            wait_s = float(response.headers.get("retry-after", "0"))
-        except ValueError:
-            wait_s = 0.0
-        kind = RefusedError if status in (400, 403, 422) and is_objected_to(text) else ModelError
-        return kind(f"{url} answered with status {status}: {text}", retry=status in RETRIED, wait_s=wait_s)
-
-    def _shown(self, raw: bytes) -> str:
-        text = hidden(raw.decode("utf-8", "replace"), self._secrets)
-        return " ".join(text[:2000].split())[:500]
+        self._connection.close()
 
 
 def _without(body: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
     """Return a request without these fields, also in its messages."""
     messages = [{k: v for k, v in m.items() if k not in fields} for m in body["messages"]]
     return {k: v for k, v in body.items() if k not in fields} | {"messages": messages}
-
-
-def _refused_fields(raw: bytes) -> frozenset[str]:
-    """Return which additional fields a refusal names; an echo of the request in it is ignored."""
-    try:
-        text = " ".join(_strings(response_json(raw)))
-    except ValueError:
-        text = raw.decode("utf-8", "replace")
-    return _REFUSABLE & frozenset(re.findall(r"\w+", text))
-
-
-def _strings(data: object) -> Iterator[str]:
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            if key not in _ECHOES:
-                yield from _strings(value)
-    elif isinstance(data, list):
-        for item in data:
-            yield from _strings(item)
-    elif isinstance(data, str):
-        yield data
-
-
-def response_json(raw: bytes) -> dict[str, Any]:
-    """Return a response's JSON object; raises ValueError for any other content."""
-    try:
-        data = json.loads(raw)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(data, dict):
-        raise ValueError("not an object")
-    return data

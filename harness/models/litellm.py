@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.models.protocol import ToolSchema
+from harness.models.refusals import RETRIED, is_objected_to, is_too_long
 from harness.models.timeouts import TIMEOUT_S, run_within
 from harness.models.token_estimate import Estimate
 from harness.models.urls import bypass_proxies, hidden, is_loopback
-from harness.models.wire import RETRIED, is_objected_to, is_too_long, reply_of, request_of
+from harness.models.wire import reply_of, request_of
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ContextError, ModelError, RefusedError
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TypeVar
 
-from harness.models.protocol import Model, ToolSchema, identity_of, served_model_of
+from harness.models.protocol import Model, ToolSchema, identity_of, passes_tools, remarks_on, served_model_of
 from harness.models.timeouts import is_ready, start_query
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ModelError, StoreError
@@ -35,6 +35,16 @@ class ModelWrapper:
     def served_model(self) -> str:
         """The id of the wrapped model on its server; empty for a model that is not known by the URL of a server."""
         return served_model_of(self._model)
+
+    @property
+    def passes_tools(self) -> bool:
+        """Whether the wrapped model sees the tools of a request."""
+        return passes_tools(self._model)
+
+    @property
+    def remarks(self) -> str:
+        """What is missing on the wrapped model's server."""
+        return remarks_on(self._model)
 
     @property
     def context_tokens(self) -> int:
@@ -121,6 +131,16 @@ class CancellableModel(ModelWrapper):
     def context_tokens(self) -> int:
         """The context window of the wrapped model; this may start its server."""
         return _wait_for(lambda: self._model.context_tokens)
+
+    @property
+    def passes_tools(self) -> bool:
+        """Whether the wrapped model sees the tools of a request; this may query or start its server."""
+        return _wait_for(lambda: passes_tools(self._model))
+
+    @property
+    def remarks(self) -> str:
+        """What is missing on the wrapped model's server, which this may query or start."""
+        return _wait_for(lambda: remarks_on(self._model))
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Query the model, and wait for the reply or for an interrupt."""

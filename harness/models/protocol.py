@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from harness.records.messages import Message, Reply, Sampling
@@ -43,6 +43,33 @@ class Model(Protocol):
 def served_model_of(model: Model) -> str:
     """Return the id of the model on the server whose URL is its name; empty for a name that already has the id."""
     return str(getattr(model, "served_model", ""))
+
+
+class Named(Protocol):
+    """A model or a player, which may have a `label` besides."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+
+
+def label_of(named: Named) -> str:
+    """Return the name in tables: the id on the server, if a model is named by the URL of the server.
+
+    Of an id that is a path on the server, as of local files, it is the last part.
+    """
+    served = str(getattr(named, "label", "") or getattr(named, "served_model", ""))
+    return (PurePosixPath(served).name if served.startswith("/") else served) or named.name
+
+
+def passes_tools(model: Model) -> bool:
+    """Return whether the model sees the tools of a request; some chat templates drop them."""
+    return bool(getattr(model, "passes_tools", True))
+
+
+def remarks_on(model: Model) -> str:
+    """Return what the model's server lacks and what is done without it, in one line; empty if nothing is missing."""
+    return str(getattr(model, "remarks", ""))
 
 
 _WHOLE, _SAMPLES, _PIECE = 1 << 24, 64, 1 << 14

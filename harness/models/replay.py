@@ -42,7 +42,7 @@ class Recording:
         sent = self._recorded.calls[index].sent
         return Prompt(tuple(messages[p] if isinstance(p, int) else decode(Message, p) for p in sent), sent)
 
-    def tighten(self) -> None:
+    def tighten(self, refused: Prompt, room: int = 0) -> None:
         """Do nothing: the prompts are recorded."""
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:

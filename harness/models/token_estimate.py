@@ -30,12 +30,17 @@ class Estimate:
         share = min(1.0, self._share * _MARGIN) if self._share else _START
         return int(_size(messages, tools) * share) + _TOKENS_PER_MESSAGE * (len(messages) + len(tools)) + 1
 
+    def learn(self, messages: Sequence[Message], tools: Sequence[ToolSchema], prompt_tokens: int) -> None:
+        """Learn from the server's count for a prompt; 0 if it gave none."""
+        size = _size(messages, tools)
+        if prompt_tokens and size:
+            with self._lock:
+                self._share = max(self._share, min(1.0, prompt_tokens / size))
+
     def counted(self, messages: Sequence[Message], tools: Sequence[ToolSchema], reply: Reply) -> Reply:
         """Learn from the server's count for a prompt, and return the reply with missing counts estimated."""
-        usage, size = reply.usage, _size(messages, tools)
-        if usage.prompt_tokens and size:
-            with self._lock:
-                self._share = max(self._share, min(1.0, usage.prompt_tokens / size))
+        usage = reply.usage
+        self.learn(messages, tools, usage.prompt_tokens)
         message = reply.message
         is_empty = not (message.content or message.tool_calls or message.thoughts or reply.token_ids)
         if usage.prompt_tokens and (usage.completion_tokens or is_empty):

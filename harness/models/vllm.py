@@ -76,6 +76,16 @@ class VllmModel:
         """The configured value, or else the server's."""
         return self._server().context_tokens
 
+    @property
+    def passes_tools(self) -> bool:
+        """Whether the model sees the tools of a request."""
+        return self._server().passes_tools
+
+    @property
+    def remarks(self) -> str:
+        """What is missing on the server and what is done without it."""
+        return self._server().remarks
+
     @functools.cached_property
     def identity(self) -> str:
         """A hash of the model's files if it is a folder, and the user's arguments, which may change the model."""

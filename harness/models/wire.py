@@ -10,20 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.models.protocol import ToolSchema
+from harness.models.reply_tokens import natural, tokens_of
 from harness.models.urls import masked
 from harness.records.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage, is_deep
 from pytest_ssr.errors import ModelError
-
-RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
-"""Statuses after which the same request may be answered later."""
-_TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len", "context_length")
-
-_OBJECTIONS = (
-    *("content policy", "content_policy", "content filter", "content_filter", "content management policy"),
-    *("inappropriate content", "prohibited content", "prohibited_content", "content exists risk", "data_inspection"),
-    *("usage policy", "usage policies", "moderation", "guardrail", "was flagged", "been flagged", "safety system"),
-)
-"""Phrases with which servers and providers refuse a prompt for its content."""
 
 
 def request_of(
@@ -70,22 +60,20 @@ def reply_of(
         assert isinstance(data, Mapping)
         choice = data["choices"][0]
         message = choice["message"]
-        content = message.get("content") or ""
-        assert isinstance(content, str)
-        content = _without_surrogates(content)
+        content = _without_surrogates(_text_of(message.get("content")))
         calls = tuple(_call(call, index) for index, call in enumerate(message.get("tool_calls") or ()))
-        token_ids = _numbers(_field(choice, "token_ids"))
-        logprobs = _logprobs(choice.get("logprobs"))
+        usage = _usage(data.get("usage"))
+        tokens = tokens_of(data, choice, completion_tokens=usage.completion_tokens)
         return Reply(
             message=Message(ASSISTANT, content, calls, thoughts=_thoughts(message)),
             finish_reason=str(choice.get("finish_reason") or "stop"),
-            usage=_usage(data.get("usage")),
+            usage=usage,
             cost_usd=cost_usd,
             latency_s=round(latency_s, 3),
             request_id=str(data.get("id") or ""),
-            prompt_ids=_numbers(_field(data, "prompt_token_ids")),
-            token_ids=token_ids,
-            logprobs=logprobs if token_ids is None or logprobs is None or len(logprobs) == len(token_ids) else None,
+            prompt_ids=tokens.prompt_ids,
+            token_ids=tokens.ids,
+            logprobs=tokens.logprobs,
         )
     except (AssertionError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = hide(f"{type(error).__name__}: {error}")[:200]
@@ -93,9 +81,21 @@ def reply_of(
         raise ModelError(f"the server's response is not a chat completion ({reason}): {shown}", retry=True) from None
 
 
+def _text_of(content: object) -> str:
+    """Return a message's text; some servers send a list of parts."""
+    if isinstance(content, list):
+        return "".join(str(part["text"]) for part in content if part.get("type") == "text")
+    if not isinstance(content, str | None):
+        raise TypeError("the content of the message is not a string")
+    return content or ""
+
+
 def _call(call: Mapping[str, Any], index: int) -> ToolCall:
     function = call["function"]
     raw = function.get("arguments")
+    if isinstance(raw, dict) and not is_deep(raw):
+        # Ollama's own protocol and servers that follow it.
+        raw = json.dumps(raw)
     if not isinstance(raw, str):
         raise TypeError("the arguments of a tool call are not a string")
     return ToolCall.parse(
@@ -127,42 +127,9 @@ def _is_json(data: object) -> bool:
     return True
 
 
-def is_too_long(message: str) -> bool:
-    """Return whether a server refuses a prompt for its length."""
-    return any(phrase in message.lower() for phrase in _TOO_LONG)
-
-
-def is_objected_to(message: str) -> bool:
-    """Return whether a server refuses a prompt for its content, and not for its form."""
-    return any(phrase in message.lower() for phrase in _OBJECTIONS)
-
-
 def _without_surrogates(text: str) -> str:
     """Return a string without lone surrogates, which JSON can contain but no file or request can."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _field(data: Mapping[str, Any], name: str) -> Any:
-    """Return a field from its place in the protocol, or from the place to which litellm moves it."""
-    further = data.get("provider_specific_fields") or {}
-    return data[name] if data.get(name) is not None else further.get(name)
-
-
-def _numbers(values: Any) -> tuple[int, ...] | None:
-    return None if values is None else tuple(_natural(v) for v in values)
-
-
-def _natural(value: Any) -> int:
-    number = int(value)
-    if number < 0:
-        raise ValueError(f"{number} is less than 0")
-    return number
-
-
-def _logprobs(data: Any) -> tuple[float, ...] | None:
-    if not data or data.get("content") is None:
-        return None
-    return tuple(float(item["logprob"]) for item in data["content"])
 
 
 def _usage(data: Any) -> Usage:
@@ -170,7 +137,7 @@ def _usage(data: Any) -> Usage:
         return Usage()
     details = data.get("prompt_tokens_details") or {}
     return Usage(
-        _natural(data.get("prompt_tokens") or 0),
-        _natural(data.get("completion_tokens") or 0),
-        _natural(details.get("cached_tokens") or 0),
+        natural(data.get("prompt_tokens") or 0),
+        natural(data.get("completion_tokens") or 0),
+        natural(details.get("cached_tokens") or 0),
     )

@@ -24,7 +24,7 @@ from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
 from harness.models.factory import PLUGIN, is_model, is_started_late, open_model
 from harness.models.middleware import CancellableModel
-from harness.models.protocol import Model
+from harness.models.protocol import Model, label_of, remarks_on
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
 from harness.solvers.mini import PREFIX as MINI
@@ -105,6 +105,14 @@ class PlayerFactory:
             )
             self._models[name] = CancellableModel(model)
         return self._models[name]
+
+    def remarks(self) -> list[str]:
+        """Return a line for each opened model whose server lacks something: what, and what is done without it.
+
+        Not for servers that are started at the first query.
+        """
+        opened = {name: model for name, model in self._models.items() if not is_started_late(name)}
+        return [f"{model.name} ({label_of(model)}): {text}" for model in opened.values() if (text := remarks_on(model))]
 
     def solver(
         self,

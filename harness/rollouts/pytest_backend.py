@@ -98,6 +98,10 @@ class PytestBackend:
         self._rollout_runner = (directory, rollout_runner)
         return rollout_runner
 
+    def remarks(self) -> list[str]:
+        """Return a line for each model whose server lacks something: what, and what is done without it."""
+        return self._players.remarks()
+
     def summary(self, grades: Sequence[bool | None]) -> str:
         """Return the solve rate with its interval."""
         graded = [g for g in grades if g is not None]

@@ -17,7 +17,7 @@ from harness.agents.process_reward import ProcessReward, StepScore, scored_steps
 from harness.executors.local import LocalExecutor
 from harness.executors.protocol import Units, result_of
 from harness.models.budget import Budget, BudgetedModel, total_tokens
-from harness.models.protocol import hash_path
+from harness.models.protocol import hash_path, label_of
 from harness.records.episode import Rollout
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import Journal, Trajectory, read_trajectory
@@ -283,7 +283,7 @@ class RolloutRunner:
         return Rollout(
             id=key,
             attempt=attempt,
-            solver=self.solver.name,
+            solver=label_of(self.solver),
             seed=seed,
             resolved=submission.resolved,
             tests=submission.resolved,
@@ -309,6 +309,7 @@ class RolloutRunner:
             fail_to_pass=self.verdict.fail_to_pass,
             pass_to_pass=self.verdict.pass_to_pass,
             like_s=self.verdict.original_s or None,
+            surface=self.verdict.surface,
             full=self.full,
             baseline=self.baseline,
         )

@@ -22,6 +22,7 @@ from pytest_ssr.project.solver_checkout import Leak, find_leaks, write_solver_tr
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
 
 _CONTEXT_LINES, _MAX_ROUNDS = 2, 5
 _MAX_BYTES, _MAX_S = 8 * 1024**2, 120.0
@@ -91,9 +92,11 @@ def find_copies(artifact: BugArtifact, runner: Runner) -> list[Leak]:
         return []
     process = runner.provider.name == "process"
     with runner.open(runner.original) as sandbox:
+        # Some sandboxes show the tree a second time, for warm processes.
+        again = [sandbox.lower] if isinstance(sandbox, SupportsRpcSessions) else []
         query = {
             "roots": [str(p) for p in runner.interpreter.readable] if process else ["/"],
-            "left_out": [sandbox.root, "/proc", "/sys", "/dev"],
+            "left_out": [sandbox.root, *again, "/proc", "/sys", "/dev"],
             "files": list(_files(artifact, runner.original)),
             "passages": [w.decode("latin-1") for w in passages],
             "most_bytes": _MAX_BYTES,

@@ -71,6 +71,7 @@ class ExecutionSettings:
     min_changed_files: int = shared("min_changed_files")
     min_failing_tests: int = shared("min_failing_tests")
     max_broken_fraction: float = shared("max_broken_fraction")
+    allow_undefined_names: bool = shared("allow_undefined_names")
 
     def rules(self, *, per_hunk: bool = False, by_script: bool = False) -> RuleSettings:
         """Return the thresholds and limits of validation."""
@@ -80,6 +81,7 @@ class ExecutionSettings:
             min_failing_tests=self.min_failing_tests,
             max_broken_fraction=self.max_broken_fraction,
             per_hunk=per_hunk,
+            allow_undefined_names=self.allow_undefined_names,
             by_script=by_script,
             max_weakened_failing=self.max_weakened_failing,
             script_limit_s=self.script_limit,

@@ -14,7 +14,7 @@ from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit, SubmitPatch
 from harness.agents.workspace import Workspace
-from harness.models.protocol import Model, hash_path, identity_of
+from harness.models.protocol import Model, hash_path, identity_of, label_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal
 from harness.solvers.protocol import Solution, SolverTask, render_task
@@ -45,6 +45,11 @@ class ModelSolver:
     def name(self) -> str:
         """The model's name."""
         return self.model.name
+
+    @property
+    def label(self) -> str:
+        """The model's name in tables; see `label_of`."""
+        return label_of(self.model)
 
     @property
     def key(self) -> str:

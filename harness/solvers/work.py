@@ -9,6 +9,7 @@ from dataclasses import replace
 from harness.agents.patch_collector import collect_patch
 from harness.agents.tools.protocol import Observation
 from harness.agents.workspace import Workspace, open_workspace
+from harness.diffs import MissingToolError, apply_diff
 from harness.records.trajectory import SUBMISSIONS
 from harness.solvers.protocol import SolverTask, encode_patch
 from pytest_ssr.errors import ArtifactError, SandboxError
@@ -57,9 +58,9 @@ class SolverWork:
     def collect_file(self, workspace: Workspace, path: str) -> Observation:
         """Collect a patch file of the sandbox, unless it is not a patch of the task's tree."""
         try:
-            patch = Patch.parse(_read(workspace, path))
+            patch = apply_diff(_read(workspace, path), self._start.entry).patch
             self._start.apply(patch)
-        except ArtifactError as error:
+        except (ArtifactError, MissingToolError) as error:
             return Observation(f"this cannot be submitted: {error}", 1)
         return self._submit(patch)
 

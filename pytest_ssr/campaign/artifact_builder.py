@@ -70,7 +70,7 @@ def make_artifact(
 
 def _weaken(original: CodebaseState, failing: Collection[str], baseline: Baseline) -> Weakening:
     snapshot = original.snapshot
-    paths = [p for p in baseline.files if p in snapshot.files]
+    paths = [p for p in baseline.defining_files if p in snapshot.files]
     weakening = weaken(
         snapshot.read,
         paths,

@@ -26,6 +26,7 @@ from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped
 from pytest_ssr.progress import Progress
+from pytest_ssr.project.file_roles import can_hold_tests
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
@@ -35,6 +36,7 @@ from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
 from pytest_ssr.storage.verdict_store import Verdicts
+from pytest_ssr.weakening.weaken import without_definition
 
 # A change that acts at import, or that many tests reach, takes up to thirty times as long to try as another one in a
 # large suite. With less than that as its cost, modules that have only such changes still have their turn.
@@ -74,6 +76,13 @@ class Campaign:
         self.tests = tuple(tests)
         _require_known(runner.snapshot, self.tests)
         self.baseline, runner, self.verifying = open_baseline(replace(runner, progress=progress), store, self.tests)
+        base, code = self.baseline, runner.snapshot
+        functions = base.stable - base.doctests - base.by_collectors
+        defining = [path for path in base.defining_files if path in code.files]
+        self.generated = without_definition(code.read, defining, functions)
+        """Tests whose functions were made at run time."""
+        self.evidence_only = base.by_collectors | base.doctests_in_code | self.generated
+        """Tests that can reveal bugs, but that no weakening can remove from their file: artifacts need others."""
         runner = replace(runner, progress=None)
         self.screening = Screening(runner, self.baseline, self.verifying.result, tests=self.tests)
         self.runner = replace(runner, selection=self.screening.on_files)
@@ -107,7 +116,7 @@ class Campaign:
         drawn = filterfalse(self._is_skipped, drawn)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
-        self._source = spread(held_back(map(self._with_sign, drawn), lambda c: bool(c.sign)), self._cost)
+        self._source = spread(held_back(map(self._with_sign, drawn), self._is_of_little_use), self._cost)
 
     @property
     def set_aside(self) -> frozenset[str]:
@@ -148,6 +157,34 @@ class Campaign:
         """Return whether a test may reach a candidate; tests outside of the scope may detect one that none reaches."""
         reach = self.baseline.reach
         return reach is None or reach.touched_by(candidate_state(self.snapshot, candidate)).tests != frozenset()
+
+    def require_artifacts(self) -> None:
+        """Raise ProjectError if no test can give an artifact, whatever is tried."""
+        stable = self.baseline.stable
+        if stable <= self.evidence_only:
+            raise ProjectError(
+                f"none of the {len(stable)} passing tests can give an artifact, because they cannot be removed from "
+                f"their files: {self.evidence_reasons()}; they do give a score (--ssr-fail-under; ssr: --fail-under)"
+            )
+
+    def evidence_reasons(self) -> str:
+        """Return how many of the passing tests can give no artifact, by the reason."""
+        base = self.baseline
+        kinds = (
+            (base.by_collectors, "made by collectors"),
+            (base.doctests_in_code, "doctests in code"),
+            (self.generated, "made at run time"),
+        )
+        counts = [(len(tests & base.stable), kind) for tests, kind in kinds]
+        return ", ".join(f"{count} {kind}" for count, kind in counts if count)
+
+    def _is_of_little_use(self, candidate: Candidate) -> bool:
+        """Return whether a candidate is probably equivalent, or only tests reach it that can give no artifact."""
+        reach = self.baseline.reach
+        if candidate.sign or not self.evidence_only or reach is None:
+            return bool(candidate.sign)
+        tests = reach.touched_by(candidate_state(self.snapshot, candidate)).tests
+        return tests is not None and bool(tests) and tests <= self.evidence_only
 
     def _is_skipped(self, candidate: Candidate) -> bool:
         """Return whether a comment `# ssr: skip` excludes a part of a candidate."""
@@ -221,8 +258,13 @@ class Campaign:
 
 def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:
     """Return the code files that the tests import, limited to `sources` if given; raises ProjectError if none."""
-    imported = set(baseline.sources) - set(baseline.files)
+    imported = set(baseline.sources) - set(baseline.files) - set(baseline.surface)
     code = replace(snapshot, allowed=frozenset(imported)).code_paths()
+    if not code and (loaded := sorted(p for p in baseline.surface if can_hold_tests(p))):
+        raise ProjectError(
+            f"all code of {snapshot.origin} that the tests import is loaded by pytest for them, as plugins or with "
+            f"rewritten assertions: {abbreviate(loaded)}; an entry point pytest11 makes a plugin code of the project"
+        )
     if not code:
         raise ProjectError(
             f"the tests import no Python file of {snapshot.origin} outside the tests themselves; "
@@ -233,7 +275,8 @@ def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> 
     wanted = [s.strip("/").removeprefix("./") for s in sources]
     chosen = frozenset(p for p in code if any(w in (".", p) or p.startswith(f"{w}/") for w in wanted))
     if not chosen:
-        if any(f == w or f.startswith(f"{w}/") for f in baseline.files for w in wanted):
+        tests = (*baseline.files, *baseline.surface)
+        if any(f == w or f.startswith(f"{w}/") for f in tests for w in wanted):
             raise ProjectError(f"{abbreviate(sources)}: these are tests; bugs go into code: {abbreviate(code)}")
         raise ProjectError(
             f"{abbreviate(sources)}: the tests import no code file there; they import {abbreviate(code)}"

@@ -15,6 +15,7 @@ from pytest_ssr.checks import NamedCheck
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.command_runner import CommandRunner
+from pytest_ssr.execution.identities import put_collected
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PYTEST, PytestRunner, TestRunner
 from pytest_ssr.injectors.protocol import Injector
@@ -23,6 +24,7 @@ from pytest_ssr.options import PluginSettings
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import find_in_image, find_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
@@ -71,6 +73,7 @@ def open_runner(
     shown_at: Path | None = None,
     trees: Path | None = None,
     progress: Progress | None = None,
+    tree_hash: str = "",
 ) -> Runner:
     """Copy the project, find its interpreter and a working sandbox; raises SsrError if one of these fails.
 
@@ -78,18 +81,19 @@ def open_runner(
     targets: the test files that will run; empty: all of the project. model_written: the code to run
     was written by a model or by others, so `auto` does not choose a sandbox without isolation. shown_at: the path at
     which sandboxes show the tree; None: the project's own. trees: the folder of the copies; None: the store's.
-    progress: called while the tests are collected.
+    progress: called while the tests are collected. tree_hash: as for `take_snapshot`.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     trees = trees or store.trees
     reads_logs = isinstance(test_runner, CommandRunner) or settings.by_script
-    snapshot = take_snapshot(project, trees, needs_python=not reads_logs)
+    snapshot = take_snapshot(project, trees, needs_python=not reads_logs, tree_hash=tree_hash)
     if shown_at is not None:
         snapshot = replace(snapshot, origin=shown_at)
     needs_pytest = isinstance(test_runner, PytestRunner) and not settings.by_script
     interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
         project.resolve(), python, needs_pytest=needs_pytest
     )
+    runs: list[SuiteRun] = []
     if compiled and not reads_logs:
         snapshot = with_bytecode(
             snapshot,
@@ -100,6 +104,7 @@ def open_runner(
             test_runner=test_runner,
             targets=targets,
             kept=store.root / "bytecode" if trees != store.trees else None,
+            collected=runs.append,
         )
     folder = key_of(
         code_hash(),
@@ -110,6 +115,8 @@ def open_runner(
         test_runner,
     )
     references = StoredRecords(store, f"blind/{folder}")
+    for run in runs:
+        put_collected(references, targets, run)
     return Runner(snapshot, provider, interpreter, settings, test_runner=test_runner, reference_store=references)
 
 
@@ -146,15 +153,16 @@ def open_campaign(
     revision: str | None = None,
     progress: Progress | None = None,
     test_runner: TestRunner = PYTEST,
+    tree_hash: str = "",
 ) -> Campaign:
     """Open a campaign, measuring the baseline unless the store has it, and record its start for reports.
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
-    measured. test_runner: starts the tests.
+    measured. test_runner: starts the tests. tree_hash: as for `take_snapshot`.
     """
     chosen = load_injectors(injectors, extra_injectors)
-    diff = read_diff(take_snapshot(project, store.trees), revision) if revision else None
+    diff = read_diff(take_snapshot(project, store.trees, tree_hash=tree_hash), revision) if revision else None
     runner = open_runner(
         project,
         store,
@@ -164,6 +172,7 @@ def open_campaign(
         extra_sandboxes=extra_sandboxes,
         progress=progress,
         test_runner=test_runner,
+        tree_hash=tree_hash,
     )
     campaign = Campaign(
         runner,

@@ -10,6 +10,7 @@ from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.sarif import path_in_repository, survivor_message
 from pytest_ssr.errors import StoreWriteError, os_error_advice
 from pytest_ssr.escaping import escaped, escaped_line
+from pytest_ssr.progress import counted
 from pytest_ssr.records.candidate_result import CandidateResult
 
 MOST_ANNOTATIONS = 10
@@ -51,12 +52,12 @@ def job_summary(findings: Findings) -> str:
     """Return the results as Markdown."""
     score, survivors = findings.score_of(findings.results), findings.survivors
     low, high = (round(100 * bound) for bound in score.interval)
-    share = f"{100 * score.rate:.0f} % (95 % interval {low} to {high} %)" if score.rate is not None else "no outcome"
+    share = f"{score.percent} % (95 % interval {low} to {high} %)" if score.rate is not None else "no outcome"
     lines = [
         f"### pytest-ssr: {share}",
         "",
-        f"The tests of {_cell(findings.campaign.project)} noticed {score.noticed} of {score.tried} changes; "
-        f"{len(findings.bugs)} proven bugs.",
+        f"The tests of {_cell(findings.campaign.project)} noticed {score.noticed} of {counted(score.tried, 'change')}; "
+        f"{counted(len(findings.bugs), 'proven bug')}.",
         "",
     ]
     if survivors:

@@ -16,7 +16,7 @@ from pytest_ssr.campaign.sarif import survivor_message
 from pytest_ssr.escaping import escaped
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
-_SKIPPED = (CandidateStatus.NOT_EXERCISED, CandidateStatus.TIMED_OUT)
+_SKIPPED = (CandidateStatus.NOT_EXERCISED, CandidateStatus.UNDECIDED, CandidateStatus.TIMED_OUT)
 
 
 def junit_text(findings: Findings) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ssr.campaign.campaign import Campaign
-from pytest_ssr.progress import format_duration
+from pytest_ssr.escaping import escaped_line
+from pytest_ssr.progress import counted, format_duration
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.test_run import SetAside
 
@@ -44,8 +45,8 @@ def goal_line(goal: Goal) -> str:
 def progress_line(results: Sequence[CandidateResult], goal: Goal, elapsed_s: float) -> str:
     """Return the counts so far and an estimate of the remaining time."""
     statuses = Counter(a.status for a in results)
-    valid, unproven = statuses[CandidateStatus.VALID], statuses[CandidateStatus.NOT_EXERCISED]
-    not_exercised = f"{unproven} not exercised, " if unproven else ""
+    valid, unproven = statuses[CandidateStatus.VALID], sum(not a.status.is_judged for a in results)
+    not_judged = f"{unproven} not judged, " if unproven else ""
     counting = sum(map(goal.counts, results))
     remaining = ""
     if 0 < counting < goal.wanted:
@@ -55,7 +56,7 @@ def progress_line(results: Sequence[CandidateResult], goal: Goal, elapsed_s: flo
     return (
         f"{first}, {also_valid}{statuses[CandidateStatus.SURVIVED]} survived, "
         f"{len(results) - valid - statuses[CandidateStatus.SURVIVED] - unproven} rejected, "
-        f"{not_exercised}{format_duration(elapsed_s)}{remaining}"
+        f"{not_judged}{format_duration(elapsed_s)}{remaining}"
     )
 
 
@@ -89,8 +90,8 @@ def rejections(results: Sequence[CandidateResult]) -> list[tuple[str, int]]:
 
 def changes_by_location(results: Sequence[CandidateResult]) -> Counter[tuple[str, str]]:
     """Return how many changes were tried by (file, function)."""
-    unknown = (CandidateStatus.TIMED_OUT, CandidateStatus.NOT_EXERCISED)
-    return Counter((a.path, a.scope) for a in results if a.status not in unknown)
+    judged = (a for a in results if a.status.is_judged and a.status is not CandidateStatus.TIMED_OUT)
+    return Counter((a.path, a.scope) for a in judged)
 
 
 def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
@@ -98,17 +99,43 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
     base, runner = campaign.baseline, campaign.runner
     yield (
         "plain",
-        f"{len(base.stable)} of {len(base.collected)} tests pass, one run takes {base.seconds:.1f} s; "
+        f"{len(base.stable)} of {counted(len(base.collected), 'test')} pass, one run takes {base.seconds:.1f} s; "
         f"sandbox {runner.provider.name}, Python {base.python}; store {display_path(campaign.store.root)}",
     )
     if runner.interpreter.note:
         yield "missed", runner.interpreter.note
     if base.note:
-        yield "missed", f"not collected: {base.note}"
+        yield "missed", left_out_line(base.note)
+    if campaign.evidence_only & base.stable:
+        able = len(base.stable - campaign.evidence_only)
+        yield (
+            "plain",
+            f"{counted(able, 'test')} can give artifacts; the others cannot be removed from their files, and only show "
+            f"what is missed: {campaign.evidence_reasons()}",
+        )
+    if base.by_position:
+        name = f"{base.by_position[0]}[#0]"
+        yield (
+            "plain",
+            f"the parameter ids of {counted(len(base.by_position), 'test function')} change from run to run; "
+            f"they are replaced by positions, as in {escaped_line(name)}",
+        )
     if base.set_aside:
         yield "plain", set_aside_line(base.set_aside)
     if base.messages:
         yield "missed", failures_line(base.messages.values())
+
+
+def left_out_line(note: str) -> str:
+    """Return a line about tests that a run leaves out. note: the files that cannot be collected, with the reason."""
+    return f"not collected, so that its tests are left out: {note}"
+
+
+def ignored_line(flags: Sequence[str]) -> str:
+    """Return a line about options for tests that were given to a session that injects."""
+    line = f"{', '.join(flags)}: of no effect on the runs of the tests, which use addopts and the paths that you name"
+    selecting = [flag for flag in flags if flag in ("-k", "--deselect")]
+    return f"{line}; {' and '.join(selecting)} selects changes by name" if selecting else line
 
 
 def failures_line(messages: Iterable[str]) -> str:

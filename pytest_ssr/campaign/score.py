@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from pytest_ssr.campaign.survivors import equivalence_of
+from pytest_ssr.progress import counted
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal, is_tried
 from pytest_ssr.records.check_reasons import CheckCode
-from pytest_ssr.records.rate_interval import interval
+from pytest_ssr.records.rate_interval import interval, whole_percent
 
 FEWEST_CHANGES = 20
 """With fewer, the interval is wider than 40 points around a score of 70 %, so that it decides nothing."""
@@ -21,10 +23,21 @@ _UNCERTAIN = frozenset(
         CheckCode.REPEAT_FAILED,
         CheckCode.RUNS_DISAGREE,
         CheckCode.TOO_FEW_BREAK,
+        CheckCode.IDS_CHANGE,
         CheckCode.SCRIPT_LIMIT,
         CheckCode.PARSER_LIMIT,
     )
 )
+
+
+class LeftOut(StrEnum):
+    """Why a result does not count in the score, as messages show it."""
+
+    COMBINATION = "combined"
+    EQUIVALENT = "probably equivalent"
+    NOT_JUDGED = "not judged"
+    TIMED_OUT = "timed out"
+    UNCERTAIN = "with failures that do not repeat"
 
 
 class GateCode(StrEnum):
@@ -48,11 +61,18 @@ class Score:
     """Whether the project has no further changes to try."""
     is_planned: bool = False
     """Whether as many changes were tried as the user asked for."""
+    left_out: Mapping[LeftOut, int] = field(default_factory=dict)
+    """How many results do not count, by the reason."""
 
     @property
     def rate(self) -> float | None:
         """The share of noticed changes; None if none was tried."""
         return self.noticed / self.tried if self.tried else None
+
+    @property
+    def percent(self) -> int | None:
+        """The rate in whole percent, 100 only if every change was noticed; None if no change was tried."""
+        return None if self.rate is None else whole_percent(self.rate)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -75,11 +95,16 @@ class Score:
     @property
     def line(self) -> str:
         """The score as one line."""
+        others = ", ".join(f"{count} {reason}" for reason, count in sorted(self.left_out.items()) if count)
+        not_counted = f"; not counted: {others}" if others else ""
         if self.rate is None:
-            return "score: no change to score was tried"
+            return f"score: no change to score was tried{not_counted}"
         low, high = self.interval
-        changes = "1 change" if self.tried == 1 else f"{self.tried} changes"
-        return f"score {100 * self.rate:.0f} % ({100 * low:.0f} to {100 * high:.0f} %, 95 %; {changes} tried)"
+        between = f"{100 * low:.0f} to {100 * high:.0f} %"
+        noticed = f"{self.noticed} of {counted(self.tried, 'change')} noticed"
+        if self.tried < FEWEST_CHANGES and not self.is_complete:
+            return f"score: {noticed}, too few for a figure ({between}, 95 %){not_counted}"
+        return f"score {self.percent} % ({between}, 95 %): {noticed}{not_counted}"
 
     def to_json(self, fail_under: float | None = None) -> dict[str, Any]:
         """Return plain data for JSON; fail_under: the limit of the gate, if there is one."""
@@ -108,16 +133,29 @@ def score_of(
 
     read: returns the original content of a file. is_complete: whether these are all candidates of the project.
     """
-    scored = [result for result in results if is_scored(result, read)]
+    reasons = [left_out(result, read) for result in results]
+    scored = [result for result, reason in zip(results, reasons, strict=True) if reason is None]
     is_planned = bool(goal.changes) and goal.is_reached(results)
-    return Score(count_noticed(scored), len(scored), is_complete, is_planned)
+    others = Counter(reason for reason in reasons if reason is not None)
+    return Score(count_noticed(scored), len(scored), is_complete, is_planned, others)
+
+
+def left_out(result: CandidateResult, read: Callable[[str], bytes]) -> LeftOut | None:
+    """Return why a result does not count in the score, or None if it does; see `score_of`."""
+    if result.status is CandidateStatus.TIMED_OUT:
+        return LeftOut.TIMED_OUT
+    if not is_tried(result):
+        return LeftOut.NOT_JUDGED
+    if result.strategy == "combination":
+        return LeftOut.COMBINATION
+    if result.reason is not None and result.reason.code in _UNCERTAIN:
+        return LeftOut.UNCERTAIN
+    return LeftOut.EQUIVALENT if equivalence_of(result, read) is not None else None
 
 
 def is_scored(result: CandidateResult, read: Callable[[str], bytes]) -> bool:
     """Return whether a result counts in the score; see `score_of`."""
-    is_certain = result.reason is None or result.reason.code not in _UNCERTAIN
-    counts = is_tried(result) and result.strategy != "combination" and is_certain
-    return counts and equivalence_of(result, read) is None
+    return left_out(result, read) is None
 
 
 def count_noticed(scored: Sequence[CandidateResult]) -> int:

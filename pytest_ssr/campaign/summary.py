@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.report import changes_by_location, rejections, result_line, runs_line, set_aside_line, shorten
 from pytest_ssr.campaign.survivors import Survivor, ranked
+from pytest_ssr.progress import counted
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 _MOST_PLACES = 10
+_NOT_JUDGED = {CandidateStatus.NOT_EXERCISED: "not exercised", CandidateStatus.UNDECIDED: "undecided"}
 _FEW_TO_SPREAD = 3
 """Fewer valid artifacts in one function are no surprise."""
 
@@ -45,9 +47,11 @@ def summary_lines(
         yield "plain", set_aside_line(set_aside)
     if line := _skipped_line(campaign.skipped_counts()):
         yield "plain", line
-    unproven = [a for a in results if a.status is CandidateStatus.NOT_EXERCISED]
-    if unproven:
-        yield "plain", f"not exercised: {len(unproven)} changes ({shorten(str(unproven[0].reason))})"
+    for status, word in _NOT_JUDGED.items():
+        unproven = [a for a in results if a.status is status]
+        if unproven:
+            changes = "change" if len(unproven) == 1 else "changes"
+            yield "plain", f"{word}: {len(unproven)} {changes} ({shorten(str(unproven[0].reason))})"
     yield from _survivor_lines(ranked(results, campaign.snapshot.read), results, style)
 
 
@@ -83,8 +87,8 @@ def _survivor_lines(
         return
     yield (
         "heading",
-        f"what the tests missed: {len(survivors)} of {len(results)} changes survived, in {len(places)} "
-        f"place{'s' if len(places) > 1 else ''}",
+        f"what the tests missed: {len(survivors)} of {counted(len(results), 'change')} survived, in "
+        f"{counted(len(places), 'place')}",
     )
     totals = changes_by_location(results)
     for (path, scope), here in list(places.items())[: None if style.diffs else _MOST_PLACES]:

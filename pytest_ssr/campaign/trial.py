@@ -71,6 +71,9 @@ class Trial:
         if not failing and screened.unexercised:
             reason = CheckReason.of(CheckCode.NOT_EXERCISED, files=screened.unexercised)
             return self._end(CandidateStatus.NOT_EXERCISED, "screening", reason)
+        if not failing and (doubtful := campaign.screening.set_aside_near(self._state)):
+            reason = CheckReason.of(CheckCode.REACHED_BY_SET_ASIDE, tests=doubtful)
+            return self._end(CandidateStatus.UNDECIDED, "screening", reason)
         if not failing:
             code = CheckCode.NOT_NOTICED if screened.selected else CheckCode.NOT_REACHED
             return self._end(CandidateStatus.SURVIVED, "screening", CheckReason(code))

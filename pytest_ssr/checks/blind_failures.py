@@ -15,16 +15,27 @@ import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.checks.moved_tests import move_tests
 from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading.blind.assertions import END, SAME, Site
-from pytest_ssr.grading.blind.compare import Records, Test, read_records, same, satisfies, usable
+from pytest_ssr.grading.blind.compare import (
+    Finding,
+    Records,
+    Test,
+    finding_of,
+    is_opaque,
+    read_records,
+    same,
+    uncounted_sites,
+    unknown_lines,
+    usable,
+)
 from pytest_ssr.grading.blind.files import BlindFiles, paired
+from pytest_ssr.grading.blind.moved_tests import move_tests
+from pytest_ssr.grading.blind.plain_reference import CENTURY_S
 from pytest_ssr.project.state import CodebaseState
 
-_CENTURY_S = 100 * 365 * 24 * 3600
 _ROUNDS = 2
 
 
@@ -62,7 +73,9 @@ class _Reference:
         """Return whether a test reaches its end on the original, and its values satisfy its assertions there."""
         sites = self.files.sites
         ends = any(key.site in sites and sites[key.site].ops == (END,) for key in reference_test)
-        return ends and satisfies(sites, reference_test, self.tests[case], self.full.get(case, {}))
+        known = {key: line for key, line in self.tests[case].items() if not is_opaque(line)}
+        own = {key: line for key, line in reference_test.items() if key in known}
+        return ends and finding_of(sites, own, known, self.full.get(case, {})) < Finding.WRONG
 
 
 def blind_failures(
@@ -93,6 +106,9 @@ def _measure_reference(runner: Runner, files: Sequence[str]) -> _Reference:
     usual, _ = runner.suite(original, files, fresh=True)
     seconds = usual.seconds
     lines, run = runner.values(rewritten.put_into(original), files, hash_seed=0, like_s=seconds)
+    if (other := rewritten.with_operators(read_records(lines or ()))) is not None:
+        rewritten = other
+        lines, run = runner.values(rewritten.put_into(original), files, hash_seed=0, like_s=seconds)
     again, _ = runner.values(rewritten.put_into(original, full=True), files, hash_seed=1, like_s=seconds)
     first, full = read_records(lines or ()), read_records(again or ())
     names = paired(run, usual)
@@ -115,7 +131,7 @@ def _run_plainly(
     seeds, folder = rng.sample(range(3, 1000), 3), "".join(rng.choices(string.ascii_lowercase, k=8))
     files = {case.partition("::")[0] for case in cases}
     all_surroundings = [
-        (Surroundings(seeds[0], with_pytest=has_pytest, ahead_s=_CENTURY_S, seed=seeds[0]), ""),
+        (Surroundings(seeds[0], with_pytest=has_pytest, ahead_s=CENTURY_S, seed=seeds[0]), ""),
         (Surroundings(seeds[1], with_pytest=False, ahead_s=0, seed=seeds[1]), ""),
         (Surroundings(seeds[2], with_pytest=False, ahead_s=0, seed=seeds[2]), folder),
     ]
@@ -124,7 +140,8 @@ def _run_plainly(
         blind, like_s = reference.files.put_into(state), _ROUNDS * reference.seconds
         blind, paths = move_tests(blind, files, folder) if folder else (blind, {})
         wanted = [PlainCase(c, reference.rows[c], paths.get(c.partition("::")[0], "")) for c in cases]
-        return read_records(runner.plain_values(blind, wanted, surroundings, like_s=like_s))
+        lines, _ = runner.plain_values(blind, wanted, surroundings, like_s=like_s)
+        return read_records(lines)
 
     first, *others = (records(runner.original, *surroundings) for surroundings in all_surroundings)
     usable_tests: dict[tuple[str, str, int], Test] = {}
@@ -139,20 +156,21 @@ def _run_plainly(
     for (case, ending, number), reference_test in usable_tests.items():
         runs = [actual[n].get(case + ending, {}) for n in (0, number)]
         full = reference.full.get(case, {})
-        held = any(satisfies(reference.files.sites, run, reference_test, full) for run in runs)
+        findings = (finding_of(reference.files.sites, run, reference_test, full) for run in runs)
+        held = any(finding < Finding.WRONG for finding in findings)
         results[case] = results.get(case, False) or held
     return results
 
 
 def _common_lines(first: Test, second: Test) -> Test:
-    """Return the lines of assertions for which two runs write the same in all rounds."""
-    differing = {
+    """Return the lines of assertions for which two runs write the same in all rounds; the others are unknown."""
+    differing = uncounted_sites(first, second) | {
         key.site
-        for key in {**first, **second}
-        if not (key in first and key in second and first[key].held == second[key].held)
-        or not same(Site((SAME,), (True,)), first[key], second[key])
+        for key in first
+        if key in second
+        and not (first[key].held == second[key].held and same(Site((SAME,), (True,)), first[key], second[key]))
     }
-    return {key: line for key, line in first.items() if key.site not in differing}
+    return {**unknown_lines(differing), **{key: line for key, line in first.items() if key.site not in differing}}
 
 
 def _run_under_pytest(
@@ -162,9 +180,8 @@ def _run_under_pytest(
     blind = reference.files.put_into(buggy)
     lines, _ = runner.values(blind, files, hash_seed=2, like_s=reference.seconds)
     actual = read_records(lines or ())
-    return {
-        case: satisfies(
-            reference.files.sites, actual.get(case, {}), reference.tests[case], reference.full.get(case, {})
-        )
-        for case in cases
+    sites, tests = reference.files.sites, reference.tests
+    findings = {
+        case: finding_of(sites, actual.get(case, {}), tests[case], reference.full.get(case, {})) for case in cases
     }
+    return {case: finding < Finding.WRONG for case, finding in findings.items()}

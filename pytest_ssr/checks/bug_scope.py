@@ -1,5 +1,5 @@
 """Check 4, `bug-scope`: the bug changes enough files, only code, none of the test surface, nothing that a
-comment `# ssr: skip` excludes, and is not a time bomb.
+comment `# ssr: skip` excludes, is not a time bomb, and reads no name that nothing binds.
 
 A file that no longer parses is refused: the bug would be that it cannot be imported, and nothing could read its code.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed
 from pytest_ssr.checks.forbidden_uses import forbidden_uses
+from pytest_ssr.checks.undefined_names import undefined_names
 from pytest_ssr.grading.repaired_state import shadowing
 from pytest_ssr.project.file_roles import is_code, is_source, is_test_surface
 from pytest_ssr.records.check_reasons import CheckCode
@@ -27,7 +28,7 @@ def check(context: ValidationContext) -> Finding:
     for path in sorted(shadowing(context.original, bug.paths, context.artifact.test_files)):
         return failed(CheckCode.MODULE_SHADOWED, file=path)
     for path in bug.paths:
-        if path in context.artifact.test_files or is_test_surface(path):
+        if path in context.artifact.test_files or path in context.surface or is_test_surface(path):
             return failed(CheckCode.TEST_SURFACE_CHANGED, file=path)
         if not (is_source(path) if context.by_script else is_code(path)):
             return failed(CheckCode.NOT_CODE, file=path)
@@ -49,6 +50,9 @@ def check(context: ValidationContext) -> Finding:
     forbidden = forbidden_uses(context.original, state)
     if forbidden:
         return failed(CheckCode.FORBIDDEN_USE, use=forbidden[0])
+    undefined = () if context.settings.allow_undefined_names else undefined_names(context.original, state)
+    if undefined:
+        return failed(CheckCode.UNDEFINED_NAME, name=undefined[0])
     return passed(CheckCode.CODE_CHANGED, count=len(bug.files))
 
 

@@ -12,6 +12,7 @@ import random
 from pytest_ssr.checks.blind_failures import blind_failures
 from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed, suite_fault
 from pytest_ssr.checks.paraphrase import paraphrase
+from pytest_ssr.execution.identities import renamed_tests
 from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
@@ -39,6 +40,8 @@ def check(context: ValidationContext) -> Finding:
         fault = suite_fault(evidence, context.runner.test_runner)
         if fault is not None:
             return fault.on("buggy")
+        if renamed := renamed_tests(failing, context.suite(context.original, "original"), evidence):
+            return CheckReason.of(CheckCode.IDS_CHANGE, tests=renamed, **context.runner_detail)
         disputed = (failing & evidence.passing) | (context.stable - failing - evidence.passing)
         if disputed:
             return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=disputed, state="buggy", **context.runner_detail)

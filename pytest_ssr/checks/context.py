@@ -11,7 +11,8 @@ from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.execution.script_runner import ScriptRunner, for_artifact
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.project.file_roles import can_hold_tests
-from pytest_ssr.project.pytest_config import root_options_of_script
+from pytest_ssr.project.own_plugins import without_own_plugins
+from pytest_ssr.project.pytest_config import options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
@@ -47,12 +48,13 @@ class ValidationContext:
 
     def __init__(self, artifact: BugArtifact, runner: Runner) -> None:
         self.artifact = artifact
-        self.runner = for_artifact(replace(runner, pytest_options=root_options_of_script(artifact.script)), artifact)
+        self.runner = for_artifact(replace(runner, pytest_options=options_of_script(artifact.script)), artifact)
         self.log: list[RunRecord] = []
         self.original_script: StatusRun | None = None
         self.original_seconds = 0.0
         self.stable: frozenset[str] = frozenset()
         self.set_aside: dict[str, SetAside] = {}
+        self.surface: frozenset[str] = frozenset()
         self.fail_to_pass: frozenset[str] = frozenset()
         self.script_failing: frozenset[str] | None = None
         self.files_control: dict[str, tuple[str, ...]] = {}
@@ -133,6 +135,7 @@ class ValidationContext:
             shared=shared,
             fresh=fresh,
         )
+        self.surface |= frozenset(without_own_plugins(self.runner.snapshot, run.surface))
         passed = len(run.passing)
         outcome = f"{run.status}, {passed} passed, {len(run.results) - passed} not"
         if run.taken:

@@ -55,8 +55,8 @@ _REVEALING |= {"time2isoz", "time2netscape", "time_ns", "today", "utcnow", "uuid
 _CHANGING_IMPORTS = frozenset(
     (
         *("arrow", "dateutil", "datetime", "email.utils", "getpass", "grp", "gzip", "http.cookiejar", "locale"),
-        *("pendulum", "platform", "psutil", "pwd", "resource", "sched", "socket", "tempfile", "time", "timeit"),
-        *("zoneinfo",),
+        *("pendulum", "platform", "psutil", "pwd", "resource", "sched", "socket", "sqlite3", "tempfile", "time"),
+        *("timeit", "zoneinfo"),
     )
 )
 _SYSTEM = re.compile(r"/(bin|boot|dev|etc|home|lib|lib64|mnt|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)(/|$)")

@@ -70,6 +70,7 @@ class Validation:
             set_aside=dict(sorted(context.set_aside.items())),
             files_control=dict(context.files_control),
             certified="script" if context.by_script else "selected" if context.selected else "full",
+            surface=tuple(sorted(context.surface)),
             original_s=round(context.original_seconds, 3),
         )
 
@@ -120,6 +121,7 @@ class Validation:
             fail_to_pass=context.fail_to_pass,
             pass_to_pass=context.pass_to_pass,
             like_s=context.original_seconds or None,
+            surface=context.surface,
             trusted=True,
         )
 

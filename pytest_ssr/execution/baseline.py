@@ -17,13 +17,16 @@ from pytest_ssr.errors import ProjectError, StoreError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_map import CoverageLog, CoverageMap
 from pytest_ssr.execution.fork_server import ForkServer
+from pytest_ssr.execution.identities import by_position, ids_elsewhere
 from pytest_ssr.execution.runner import FACTOR, Runner
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.project.file_roles import is_code
+from pytest_ssr.execution.test_runners import PytestRunner
+from pytest_ssr.project.file_roles import can_hold_tests, is_code, is_test_surface
+from pytest_ssr.project.own_plugins import without_own_plugins
 from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SetAside, SuiteRun, abbreviate
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 FIRST_SEEDS: tuple[int, int | None] = (0, None)
 SECOND_SEEDS: tuple[int, int | None] = (1, 1)
 """Hash seed and order seed of the two runs."""
@@ -62,6 +65,12 @@ class Baseline:
     """Modules that the tests import from outside of the tree, in order."""
     doctests: frozenset[str] = frozenset()
     """Ids of doctests."""
+    by_position: tuple[str, ...] = ()
+    """Functions whose parameter sets have other ids in each process; the ids here name them by position."""
+    by_collectors: frozenset[str] = frozenset()
+    """Ids of tests that are neither functions nor doctests: collectors of the project or of plugins make them."""
+    surface: tuple[str, ...] = ()
+    """Files of the tree that pytest loads as plugins or as modules for tests."""
     disturbed: frozenset[str] = frozenset()
     """Ids that pass only without the recording."""
     messages: Mapping[str, str] = field(default_factory=dict)
@@ -71,6 +80,12 @@ class Baseline:
     def files(self) -> tuple[str, ...]:
         """The files that hold tests, in order of collection; not code files that hold only doctests."""
         return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if i not in self.doctests_in_code))
+
+    @cached_property
+    def defining_files(self) -> tuple[str, ...]:
+        """The files that may define tests: `files`, then the other modules of the test surface that they import."""
+        surface = set(self.surface).union(filter(is_test_surface, self.sources))
+        return (*self.files, *sorted(p for p in surface.difference(self.files) if can_hold_tests(p)))
 
     @cached_property
     def doctests_in_code(self) -> frozenset[str]:
@@ -106,14 +121,21 @@ class Baseline:
             for i in wanted
         }
         seconds = sum(r.duration_s for r in results.values())
-        return SuiteRun(RunStatus.COMPLETED, results=results, collected=wanted, seconds=seconds, exit_code=0)
+        return SuiteRun(
+            RunStatus.COMPLETED,
+            results=results,
+            collected=wanted,
+            seconds=seconds,
+            exit_code=0,
+            surface=self.surface,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         plain = asdict(replace(self, reach=None))
         reach = self.reach.to_json() if self.reach is not None else None
         unordered = {"stable": sorted(self.stable), "disturbed": sorted(self.disturbed), "reach": reach}
-        unordered["doctests"] = sorted(self.doctests)
+        unordered |= {"doctests": sorted(self.doctests), "by_collectors": sorted(self.by_collectors)}
         return {"schema_version": SCHEMA_VERSION, **plain, **unordered}
 
     @classmethod
@@ -163,11 +185,17 @@ def measure_baseline(runner: Runner, tests: Sequence[str] = (), parts: Parts | N
     """
     earlier = parts.earlier() if parts is not None else []
     done = frozenset(i for run, _ in earlier for i in run.results)
-    selection = None
+    selection, others = None, None
     if done:
+        runner = by_position(runner, earlier[0][0].by_position)
         collected = earlier[0][0].before_selection or earlier[0][0].collected
         selection = Selection([i for i in collected if i not in done], reports_collected=True)
-    run, log = runner.probe(runner.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=selection, parts=parts)
+    elif isinstance(runner.test_runner, PytestRunner):
+        others = ids_elsewhere(runner, tests)
+    run, log = runner.probe(
+        runner.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=selection, other_ids=others, parts=parts
+    )
+    runner = by_position(runner, run.by_position)
     if not done:
         return baseline_from_run(run, log, runner, tests, collected=run.collected)
     if run.fault or frozenset(run.before_selection) != frozenset(collected):
@@ -188,6 +216,7 @@ def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, CoverageLog]], last: S
         results={i: r for run in runs for i, r in run.results.items()},
         parameters={i: p for run in runs for i, p in run.parameters.items()},
         doctests=frozenset().union(*(run.doctests for run in runs)),
+        by_collectors=frozenset().union(*(run.by_collectors for run in runs)),
         seconds=sum(r.duration_s for run in runs for r in run.results.values())
         + max(0.0, last.seconds - sum(r.duration_s for r in last.results.values())),
     )
@@ -231,6 +260,9 @@ def baseline_from_run(
         durations={i: r.duration_s for i, r in run.results.items()},
         parameters=run.parameters,
         sources=run.sources,
+        by_position=run.by_position,
+        by_collectors=run.by_collectors,
+        surface=without_own_plugins(runner.snapshot, run.surface),
         addopts=(*runner.pytest_options, *run.addopts),
         seconds=run.seconds,
         longest_setup_s=max(r.setup_s for r in run.results.values()),

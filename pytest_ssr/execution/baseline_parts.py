@@ -95,4 +95,6 @@ def _parse(channel: bytes, log: bytes) -> tuple[SuiteRun, CoverageLog]:
         parameters=run.parameters,
         doctests=run.doctests,
         before_selection=run.before_selection,
+        by_position=run.by_position,
+        by_collectors=run.by_collectors,
     ), CoverageLog.parse(log)

@@ -23,6 +23,7 @@ from pytest_ssr.execution.baseline import (
     verification_from_run,
 )
 from pytest_ssr.execution.coverage_map import CoverageMap
+from pytest_ssr.execution.identities import by_position
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_test_surface
@@ -110,6 +111,7 @@ def remeasure(runner: Runner, tests: Sequence[str], old: Baseline, plan: Plan) -
     """Return the baseline of the new tree, or None if the run shows that the plan does not hold."""
     if not plan.tests and not plan.files:
         return old
+    runner = by_position(runner, old.by_position)
     run, log = runner.probe(runner.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=_selection(plan))
     if run.fault or not run.passing or not _same_tests(old, run.before_selection, plan):
         return None
@@ -125,9 +127,11 @@ def remeasure(runner: Runner, tests: Sequence[str], old: Baseline, plan: Plan) -
         durations={t: s for t, s in old.durations.items() if not plan.is_rerun(t)} | dict(new.durations),
         parameters={t: p for t, p in old.parameters.items() if not plan.is_rerun(t)} | dict(new.parameters),
         sources=tuple(sorted({*old.sources, *new.sources})),
+        surface=tuple(sorted({*old.surface, *new.surface})),
         seconds=old.seconds,
         longest_setup_s=max(old.longest_setup_s, new.longest_setup_s),
         doctests=frozenset(t for t in old.doctests if not plan.is_rerun(t)) | new.doctests,
+        by_collectors=frozenset(t for t in old.by_collectors if not plan.is_rerun(t)) | new.by_collectors,
         disturbed=frozenset(t for t in old.disturbed if not plan.is_rerun(t)) | new.disturbed,
         reach=_merged_reach(old.reach, new.reach, plan),
     )

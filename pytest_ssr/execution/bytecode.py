@@ -15,7 +15,7 @@ import shutil
 import struct
 import tarfile
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -29,8 +29,11 @@ from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.shared_files import EPOCH_S, SharedFiles
 from pytest_ssr.project.snapshot import Snapshot, set_folder_times
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 
+OTHER_SEED = 1
+"""The hash seed of the process that only collects the tests: ids that depend on it differ from those of a first run."""
 _WALL_S = 60.0
 _MOST_BYTES = 256 * MIB
 _NAME = re.compile(r"(?P<stem>.+)\.[a-z]+-\d+(?P<pytest>-pytest-[\w.]+)?\.pyc")
@@ -55,12 +58,13 @@ def with_bytecode(
     test_runner: TestRunner = PYTEST,
     targets: Sequence[str] = (),
     kept: Path | None = None,
+    collected: Callable[[SuiteRun], None] = lambda run: None,
 ) -> Snapshot:
     """Return the snapshot with compiled files in its directory, made by collecting its tests once unless they exist.
 
     targets: the files whose tests are collected; empty: those of the test runner's scope. A project whose tests
     cannot be collected gets none; its baseline will report the reason. kept: a folder that keeps the compiled files if
-    the trees are removed, as links to the files that trees share.
+    the trees are removed, as links to the files that trees share. collected: called with the run that collects.
     """
     targets = targets or test_runner.scope
     final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
@@ -76,7 +80,7 @@ def with_bytecode(
         else:
             shown, hidden = interpreter.readable, interpreter.hidden
             with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
-                compiled = dict(_compiled(snapshot, sandbox, interpreter, progress, test_runner, targets))
+                compiled = dict(_compiled(snapshot, sandbox, interpreter, progress, test_runner, targets, collected))
         shared = SharedFiles(trees)
         if kept is not None and not kept.is_dir():
             _fill((), snapshot, compiled, kept, shared)
@@ -93,21 +97,24 @@ def _compiled(
     progress: Progress | None,
     test_runner: TestRunner,
     targets: Sequence[str],
+    collected: Callable[[SuiteRun], None],
 ) -> Iterator[tuple[str, bytes]]:
     """Yield path and content of each compiled file that belongs to an unchanged source of the snapshot."""
     limits = Limits(wall_s=_WALL_S)
     packed = f"{sandbox.scratch}/bytecode.tar"
     try:
-        run_suite(
+        run = run_suite(
             sandbox,
             interpreter,
             targets=targets,
             limits=limits,
+            hash_seed=OTHER_SEED,
             collect_only=True,
             write_bytecode=True,
             progress=progress,
             test_runner=test_runner,
         )
+        collected(run)
         env = run_environment(sandbox, interpreter)
         sandbox.exec([str(interpreter.executable), "-I", "-c", _PACK, packed], limits=limits, env=env)
         raw = sandbox.read(packed, max_bytes=_MOST_BYTES)

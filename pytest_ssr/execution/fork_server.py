@@ -42,7 +42,7 @@ _ROOM_SHARE = 4
 _GRACE_S = 15.0
 _MOST_STRETCH = 5.0
 _GUEST = (
-    *("system_calls", "channel", "reporter", "evidence", "selection"),
+    *("system_calls", "channel", "reporter", "evidence", "identities", "selection"),
     *("warm_filter", "warm_preload", "warm_view", "warm_swap", "warm_shared", "warm_server"),
 )
 _MOST_CULPRITS, _MOST_LOSSES = 16, 3

@@ -10,9 +10,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_ssr.execution.copy_bound import CopyBound
 from pytest_ssr.execution.suite import guest_source, provide_interpreter, run_environment
 from pytest_ssr.project.interpreter import Interpreter
-from pytest_ssr.sandbox.protocol import Limits, Sandbox
+from pytest_ssr.sandbox.protocol import ExecResult, Limits, Sandbox
 
 AGAIN = "again"
 """Suffix of the ids in the second round."""
@@ -28,6 +29,8 @@ class PlainCase:
     """Parameter to the index of the row that its value comes from."""
     path: str = ""
     """The file that holds it, if that is not the one of its id."""
+    rounds: int = 2
+    """1 or 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Surroundings:
     """Seconds by which the clocks are ahead."""
     seed: int
     """Seed for how many objects are created between the tests, so that others get other addresses."""
+    between_s: float = 0.0
+    """CPU seconds for which the cases of two rounds are repeated between these, without being written."""
 
 
 def run_plain(
@@ -51,11 +56,12 @@ def run_plain(
     values_path: str,
     *,
     limits: Limits,
-) -> None:
-    """Run the cases twice; the recorder writes to the file `values_path`. Raises SandboxError."""
+    bound: CopyBound | None = None,
+) -> ExecResult:
+    """Run the cases; the recorder writes to the file `values_path`. Raises SandboxError."""
     folder = f"{sandbox.scratch}/{secrets.token_hex(4)}"
     program = f"{folder}/{secrets.token_hex(4)}.py"
-    for name in ("blind_values", "blind_recorder"):
+    for name in ("blind_values", "blind_recorder", "blind_provenance"):
         sandbox.write(f"{folder}/ssr_{name}.py", guest_source(name))
     sandbox.write(program, guest_source("plain_runner"))
     sandbox.write(f"{folder}/home/.profile", b"")
@@ -63,6 +69,7 @@ def run_plain(
     env = {
         **run_environment(sandbox, interpreter, hash_seed=surroundings.hash_seed),
         "SSR_VALUES": values_path,
+        **(bound.environment() if bound is not None else {}),
         "HOME": f"{folder}/home",
         "USER": "guest",
         "LOGNAME": "guest",
@@ -70,10 +77,11 @@ def run_plain(
         "TZ": "Asia/Tokyo",
     }
     job = {
-        "cases": [[c.node_id, c.path or c.node_id.partition("::")[0], dict(c.rows)] for c in cases],
+        "cases": [[c.node_id, c.path or c.node_id.partition("::")[0], dict(c.rows), c.rounds] for c in cases],
         "pytest": surroundings.with_pytest,
         "ahead_s": surroundings.ahead_s,
         "moved": any(case.path for case in cases),
         "seed": surroundings.seed,
+        "between_s": surroundings.between_s,
     }
-    sandbox.exec([str(interpreter.executable), program], limits=limits, env=env, stdin=json.dumps(job).encode())
+    return sandbox.exec([str(interpreter.executable), program], limits=limits, env=env, stdin=json.dumps(job).encode())

@@ -31,7 +31,7 @@ from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.fallback import FallbackCode
-from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.records.test_run import Limit, SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
 from pytest_ssr.settings import RuleSettings
@@ -40,7 +40,7 @@ _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
 _MOST_BYTES, _MOST_STORED = 512 * MIB, 4 * MIB
-MOST_VALUES = 2 * MIB
+MOST_VALUES = 6 * MIB
 """Largest number of bytes to read of what blind tests write; the recorder stops at half of that."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -230,11 +230,12 @@ class Runner:
         order_seed: int | None,
         *,
         selection: Selection | None = None,
+        other_ids: Sequence[str] | None = None,
         parts: Parts | None = None,
     ) -> tuple[SuiteRun, CoverageLog]:
         """Run pytest on the original and record which statements of `code` each test reaches.
 
-        parts: saves every few seconds what was measured so far.
+        other_ids: as for `run_suite`. parts: saves every few seconds what was measured so far.
         """
         saving = parts.saving_from if parts is not None else contextlib.nullcontext
         with self.open(self.original) as sandbox, saving(sandbox):
@@ -248,6 +249,7 @@ class Runner:
                 order_seed=order_seed,
                 probed=code,
                 selection=selection,
+                other_ids=other_ids,
                 progress=self.progress,
                 test_runner=self.test_runner,
             )
@@ -299,18 +301,25 @@ class Runner:
         return Selection([t for t in targets if "::" in t], files=[t for t in targets if "::" not in t])
 
     def plain_values(
-        self, state: CodebaseState, cases: Sequence[PlainCase], surroundings: Surroundings, *, like_s: float
-    ) -> list[str]:
-        """Run blind tests on a state without pytest in charge, each twice; return the lines that our recorder writes.
+        self,
+        state: CodebaseState,
+        cases: Sequence[PlainCase],
+        surroundings: Surroundings,
+        *,
+        like_s: float,
+        bound: CopyBound | None = None,
+    ) -> tuple[list[str], Limit | None]:
+        """Run blind tests on a state without pytest in charge; return what our recorder writes, and the limit reached.
 
-        like_s: as for `suite`.
+        like_s: as for `suite`. bound: as for `values`.
         """
         with self.open(state) as sandbox:
             path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
             sandbox.write(path, b"")
-            run_plain(sandbox, self.interpreter, cases, surroundings, path, limits=self._limits(like_s))
+            limits = self._limits(like_s)
+            done = run_plain(sandbox, self.interpreter, cases, surroundings, path, limits=limits, bound=bound)
             self.counts.runs += 1
-            return _read_lines(sandbox, path) or []
+            return _read_lines(sandbox, path) or [], done.limit
 
     def script(
         self, state: CodebaseState, artifact: OwnTests, *, like_s: float | None = None, hash_seed: int = 0

@@ -102,6 +102,14 @@ class Screening:
         further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, runner))
         return replace(further, selected=screened.selected + further.selected)
 
+    def set_aside_near(self, state: CodebaseState) -> frozenset[str]:
+        """Return the tests that were set aside, and might notice the changes of a state because they run that code."""
+        verification = self._verification()
+        set_aside = {**self._baseline.set_aside, **verification.set_aside, **self.unsteady}
+        doubtful = frozenset(test for test, reason in set_aside.items() if reason.could_notice)
+        reach = verification.reach or self._baseline.reach
+        return doubtful & reach.near(state) if doubtful and reach is not None else frozenset()
+
     def fresh(self, state: CodebaseState, *, runner: Runner) -> Screened:
         """Run the whole suite in a fresh process."""
         run, _ = runner.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)

@@ -27,6 +27,7 @@ from pytest_ssr.execution.test_runners import (
     Start,
     TestRunner,
 )
+from pytest_ssr.project.pytest_config import IDENTITIES, options_of_script
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.decoding import decode
 
@@ -67,7 +68,7 @@ def pytest_runtest_logfinish(nodeid):
     line = json.dumps({"id": nodeid, "status": status})
     os.write(_fd, ("\\n#ssr-result " + line + "\\n").encode())
 PLUGIN
-PYTHONPATH="$plugin:$PYTHONPATH" python -m pytest -p ssr_lines -o addopts= @OPTIONS@ \\
+@IDENTITIES@PYTHONPATH="$plugin:$PYTHONPATH" python -m pytest -p ssr_lines -o addopts= @OPTIONS@ \\
   -v --tb=short -p no:randomly -o cache_dir="$plugin/cache" --continue-on-collection-errors \\
   @FILES@
 """
@@ -106,8 +107,14 @@ def default_script(test_files: Sequence[str], *, options: Sequence[str], environ
     environment: variables for the tests, besides `PYTEST_ADDOPTS`, whose options are among the project's own.
     """
     quoted = " \\\n  ".join(shlex.quote(p) for p in test_files)
-    script = _with_environment(_SCRIPT, environment).replace("@OPTIONS@", shlex.join(options))
+    script = _default(environment, by_position=IDENTITIES in options).replace("@OPTIONS@", shlex.join(options))
     return script.replace("@FILES@", quoted).encode("utf-8", "surrogateescape")
+
+
+def _default(environment: Environment, *, by_position: bool) -> str:
+    """Return the script without options and files. by_position: with the plugin that names parameter sets so."""
+    plugin = f"cat > \"$plugin/{IDENTITIES}.py\" <<'PLUGIN'\n{guest_source('identities').decode()}PLUGIN\n"
+    return _with_environment(_SCRIPT, environment).replace("@IDENTITIES@", plugin if by_position else "")
 
 
 def _with_environment(script: str, environment: Environment) -> str:
@@ -117,7 +124,8 @@ def _with_environment(script: str, environment: Environment) -> str:
 
 def is_default(script: bytes, parser: bytes, environment: Environment = ()) -> bool:
     """Return whether an artifact's script and parser are ours, which run its tests as `Runner.suite` does."""
-    template = _with_environment(_SCRIPT, environment).encode("utf-8", "surrogateescape")
+    by_position = IDENTITIES in options_of_script(script)
+    template = _default(environment, by_position=by_position).encode("utf-8", "surrogateescape")
     start, _, rest = template.partition(b"@OPTIONS@")
     between, _, end = rest.partition(b"@FILES@")
     middle = script.removeprefix(start).removesuffix(end)

@@ -20,8 +20,9 @@ from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.test_runners import PYTEST, Start, TestRunner
 from pytest_ssr.interrupts import background, pause
-from pytest_ssr.progress import Progress
+from pytest_ssr.progress import Progress, counted
 from pytest_ssr.project.interpreter import Interpreter
+from pytest_ssr.project.pytest_config import IDENTITIES
 from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
@@ -133,6 +134,7 @@ def run_suite(
     probed: Sequence[str] | None = None,
     watched: Sequence[str] = (),
     selection: Selection | None = None,
+    other_ids: Sequence[str] | None = None,
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     guests: Sequence[str] = (),
@@ -144,10 +146,11 @@ def run_suite(
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
     probe records in the file `REACH` in `FOLDER` of the scratch directory. watched: changed modules; `exercised` of the
-    result holds those that were loaded. selection: which of the collected tests to run. options, env: more pytest
-    options and environment variables. guests: more guest plugins, loaded before the others. progress: called about once
-    a second while the tests run. verbose: let pytest report each test, and keep its output. Raises SandboxError if the
-    sandbox fails; whatever the tests do gives a SuiteRun.
+    result holds those that were loaded. selection: which of the collected tests to run. other_ids: the ids that another
+    process has collected; functions whose ids differ are named by position, and listed in the result. options, env:
+    more pytest options and environment variables. guests: more guest plugins, loaded before the others. progress:
+    called about once a second while the tests run. verbose: let pytest report each test, and keep its output. Raises
+    SandboxError if the sandbox fails; whatever the tests do gives a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
@@ -180,6 +183,12 @@ def run_suite(
         sandbox.write(f"{folder}/selection", json.dumps(selection.to_json()).encode("utf-8", "surrogatepass"))
         env["SSR_SELECTION"] = f"{folder}/selection"
         plugins.append("ssr_selection")
+    if other_ids is not None or IDENTITIES in options or (collect_only and test_runner.name == PYTEST.name):
+        provide_guest(sandbox, "identities")
+        plugins.append(IDENTITIES)
+    if other_ids is not None:
+        sandbox.write(f"{folder}/other_ids", json.dumps(list(other_ids)).encode())
+        env["SSR_OTHER_IDS"] = f"{folder}/other_ids"
     provide_guest(sandbox, *guests)
     plugins[:0] = [f"ssr_{name}" for name in guests]
     if collect_only:
@@ -311,14 +320,23 @@ def _fields_from(facts: Mapping[str, Any]) -> dict[str, Any]:
         "collected": tuple(collected.get("ids", ())),
         "parameters": {i: tuple((str(a), int(n)) for a, n in p) for i, p in parameters.items()},
         "sources": tuple(end.get("sources", ())),
+        "surface": _strings(end.get("surface")),
         "foreign": tuple(end.get("foreign", ())),
         "exercised": frozenset(end.get("exercised", ())),
         "doctests": frozenset(collected.get("doctests", ())),
         "before_selection": tuple(collected.get("before_selection", ())),
+        "by_position": _strings(collected.get("by_position")),
+        "parametrized": _strings(collected.get("parametrized")),
+        "by_collectors": frozenset(_strings(collected.get("by_collectors"))),
         "names": _names_from(collected.get("names")),
         "addopts": tuple(facts.get("begin", {}).get("addopts", ())),
         "modules": tuple(collected.get("modules", ())),
     }
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    """Return a field that the reporters of other test runners do not write."""
+    return tuple(value) if isinstance(value, list) and _is_shaped(value, "strings") else ()
 
 
 def _names_from(value: object) -> dict[str, tuple[str, ...]]:
@@ -353,7 +371,8 @@ def _status(
         return RunStatus.CRASHED, f"pytest failed internally: {_tail(done.stderr or done.stdout)}"
     if errors:
         first = next(iter(errors))
-        return RunStatus.COLLECTION_ERROR, f"{first}: {errors[first]}"
+        others = f"; {counted(len(errors) - 1, 'more file')} cannot be collected" if len(errors) > 1 else ""
+        return RunStatus.COLLECTION_ERROR, f"{first}: {errors[first]}{others}"
     if end["exit"] == 5:
         return RunStatus.NO_TESTS, f"{runner} collected no test"
     return RunStatus.COMPLETED, ""
@@ -364,6 +383,10 @@ def _tail(raw: bytes) -> str:
     lines = raw.decode(errors="replace").strip().splitlines()
     if not lines:
         return "nothing on standard error"
+    refused = next((line.partition(": error: ")[2] for line in reversed(lines) if ": error: " in line), "")
+    if refused:
+        # What pytest says of its arguments; its files and folders follow.
+        return refused[:300]
     error = [line[1:].strip() for line in itertools.takewhile(_is_error_line, reversed(lines))]
     return (" ".join(filter(None, reversed(error))) or lines[-1])[:300]
 

@@ -76,7 +76,7 @@ def evidence_of(
         selection = Selection(leading=tests.fail_to_pass, stop_after=1, counted=tests.ids)
         run = runner.fresh(state, tests.files, selection=selection, like_s=like_s)
     statuses = {i: _status(i, run) for i in tests.ids}
-    failure = fault_of(run) or _unpassed(statuses)
+    failure = fault_of(run) or unpassed(statuses)
     # A generated script would run the same tests in the same way.
     if failure is None and not is_generated(
         tests.artifact.script, tests.artifact.parser, runner.test_runner, tests.files
@@ -142,10 +142,11 @@ def _script_failure(script: StatusRun, statuses: Mapping[str, TestStatus]) -> Re
         return Reason(code, script.fault.text)
     if script.contradiction is not None:
         return Reason(ReasonCode.SCRIPT_CONTRADICTS, script.contradiction.text)
-    return _unpassed(statuses)
+    return unpassed(statuses)
 
 
-def _unpassed(statuses: Mapping[str, TestStatus]) -> Reason | None:
+def unpassed(statuses: Mapping[str, TestStatus]) -> Reason | None:
+    """Return which recorded tests do not pass; None if all do."""
     not_run: Collection[str] = [i for i, s in statuses.items() if s is TestStatus.NOT_RUN]
     missed = [i for i, s in statuses.items() if s not in (TestStatus.PASSED, TestStatus.NOT_RUN)]
     if not missed and not not_run:

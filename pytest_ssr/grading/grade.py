@@ -10,21 +10,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_runner import for_artifact
-from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
+from pytest_ssr.grading.blind.measure import measure_reference
+from pytest_ssr.grading.blind.reference import BlindReference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
-from pytest_ssr.grading.evidence import MIN_DURATION_S, Evidence, RecordedTests, contradiction, evidence_of, other_tests
+from pytest_ssr.grading.evidence import (
+    MIN_DURATION_S,
+    Evidence,
+    RecordedTests,
+    contradiction,
+    evidence_of,
+    other_tests,
+    unpassed,
+)
 from pytest_ssr.grading.regressions import BaselineSource, regressions
 from pytest_ssr.grading.repaired_state import compiled_code, repaired_state
-from pytest_ssr.grading.result import Grade
+from pytest_ssr.grading.result import Grade, TestStatus
 from pytest_ssr.grading.test_lookup import rewritten
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.file_roles import can_hold_tests
-from pytest_ssr.project.pytest_config import root_options_of_script
+from pytest_ssr.project.pytest_config import options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
@@ -35,6 +44,9 @@ from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
 _ATTEMPTS = 2
 _GRADES_PER_DRAW = 8
 """Grades of one artifact that share the same inputs: drawing others costs four runs."""
+
+
+_TIMED_OUT = Reason(ReasonCode.TIMED_OUT, "the run without expected values")
 
 
 class _OutOfMemoryError(SandboxError):
@@ -49,6 +61,7 @@ def grade_patch(
     fail_to_pass: Collection[str],
     pass_to_pass: Collection[str],
     like_s: float | None = None,
+    surface: Collection[str] = (),
     trusted: bool = False,
     refuse_tests: bool = False,
     full: bool = False,
@@ -57,8 +70,9 @@ def grade_patch(
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
 
-    like_s: seconds the oracle tests take on the original; the time limit of each run is derived from it. trusted: the
-    patch is our own, and is not checked further. refuse_tests: a patch that touches the test surface is unresolved,
+    like_s: seconds the oracle tests take on the original; the time limit of each run is derived from it.
+    surface: files that belong to the tests although their names do not show it. trusted: the patch is our own, and is
+    not checked further. refuse_tests: a patch that touches the test surface is unresolved,
     instead of graded without that part. full: run all tests in collection order; otherwise FAIL_TO_PASS tests run
     first, and the run stops at the first recorded test that fails. verbose: run all tests, and keep pytest's output in
     `run` of the grade. baseline: returns the project's baseline, which
@@ -72,7 +86,7 @@ def grade_patch(
     recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
     grader = _Grader(runner, recorded, like_s, full=full, verbose=verbose, trusted=trusted, baseline=baseline)
     try:
-        state, dropped = repaired_state(runner, artifact, patch)
+        state, dropped = repaired_state(runner, artifact, patch, surface)
     except ArtifactError as error:
         return grader.refused(ReasonCode.PATCH_DOES_NOT_APPLY, str(error))
     flags: tuple[Flag, ...] = (Flag(FlagCode.TESTS_RESTORED, dropped),) if dropped else ()
@@ -102,7 +116,7 @@ def _graded(grader: _Grader, state: CodebaseState, flags: tuple[Flag, ...]) -> G
             grade = grader.grade(state, flags)
             if not grade.resolved:
                 _require_healthy_machine(grade.reason.code, killed)
-            if grade.reason.code is ReasonCode.TIMED_OUT and not grade.tests:
+            if grade.reason.code is ReasonCode.TIMED_OUT and grade.fail_to_pass and not grade.tests:
                 grader.require_pace()
             return grade
         except _OutOfMemoryError as error:
@@ -114,7 +128,7 @@ def _graded(grader: _Grader, state: CodebaseState, flags: tuple[Flag, ...]) -> G
 
 def _failure_of(blind: BlindResult) -> Reason | None:
     if blind.timed_out:
-        return Reason(ReasonCode.TIMED_OUT, "the run without expected values")
+        return _TIMED_OUT
     if blind.wrong:
         return Reason(ReasonCode.FORGED, abbreviate(blind.wrong))
     return Reason(ReasonCode.NOT_REPAIRED, abbreviate(blind.not_repaired)) if blind.not_repaired else None
@@ -135,9 +149,24 @@ class _CrossCheck:
 
     failure: Reason | None = None
     """Why the outcomes are not trusted."""
-    unchecked: tuple[str, ...] = ()
-    unspecified: tuple[str, ...] = ()
-    unvaried: tuple[str, ...] = ()
+    values: BlindResult = field(default_factory=BlindResult)
+    unmoved: tuple[str, ...] = ()
+    fail_to_pass: int = 0
+    """The number of FAIL_TO_PASS tests."""
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """What the values do not prove."""
+        by_code = {
+            FlagCode.UNCHECKED: self.values.unchecked,
+            FlagCode.UNSPECIFIED: self.values.unspecified,
+            # If other inputs or surroundings reveal the bug in some tests, the same repair makes the others pass.
+            FlagCode.UNVARIED: self.values.unvaried if len(self.values.unvaried) == self.fail_to_pass else (),
+            FlagCode.UNMOVED: self.unmoved if len(self.unmoved) == self.fail_to_pass else (),
+            FlagCode.REPLACES: self.values.replaced,
+            FlagCode.ONE_SIDED: self.values.one_sided,
+        }
+        return tuple(Flag(code, details) for code, details in by_code.items() if details)
 
 
 class _Grader:
@@ -154,7 +183,7 @@ class _Grader:
         trusted: bool,
         baseline: BaselineSource | None,
     ) -> None:
-        own = replace(runner, pytest_options=root_options_of_script(tests.artifact.script))
+        own = replace(runner, pytest_options=options_of_script(tests.artifact.script))
         self._runner = for_artifact(own, tests.artifact)
         self._tests, self._like_s = tests, like_s
         self._full, self._verbose, self._trusted, self._baseline = full, verbose, trusted, baseline
@@ -173,20 +202,31 @@ class _Grader:
 
     def grade(self, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
         """Run the tests and return the grade; raises SandboxError."""
+        # The runs without expected values come first: what a run leaves in the machine, such as files in the page
+        # cache, could carry the answers to the next one.
+        blind = self._blind_tests()
+        first = blind.first_result(self._runner, state) if blind is not None and not self._verbose else None
+        if first is not None and first.failed and not self._full:
+            return self._failed(first.failed, flags)
+        values = first or BlindResult()
+        if blind is not None and not values.wrong and not values.timed_out:
+            values = blind.result(self._runner, state)
+        if blind is not None and values.timed_out and not self._verbose:
+            blind.confirmed(self._runner, values)
+            return Grade(self.name, False, _TIMED_OUT, tests=False, flags=flags)
         # The run of a trusted patch may be cached from a check, and is always complete.
-        full = self._full or self._trusted
         evidence = evidence_of(
             self._runner,
             self._tests,
             state,
             like_s=self._like_s,
             fresh=not self._trusted,
-            full=full,
+            full=self._full or self._trusted,
             verbose=self._verbose,
         )
         cross_check = _CrossCheck(evidence.failure)
         if evidence.failure is None and not self._trusted:
-            cross_check = self._cross_check(state, evidence)
+            cross_check = self._cross_check(state, evidence, blind, values)
         if evidence.run.log_parser:
             flags += (Flag(FlagCode.LOG_EVIDENCE, (evidence.run.log_parser,)),)
         total = f"{len(self._fail_to_pass)} FAIL_TO_PASS, {len(self._pass_to_pass)} PASS_TO_PASS"
@@ -197,11 +237,25 @@ class _Grader:
             tests=evidence.failure is None,
             fail_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._fail_to_pass)},
             pass_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._pass_to_pass)},
-            flags=(*flags, Flag(FlagCode.UNCHECKED, cross_check.unchecked)) if cross_check.unchecked else flags,
-            unchecked=cross_check.unchecked,
-            unspecified=cross_check.unspecified,
-            unvaried=cross_check.unvaried,
+            flags=(*flags, *cross_check.flags),
+            unchecked=cross_check.values.unchecked,
+            unspecified=cross_check.values.unspecified,
+            unvaried=cross_check.values.unvaried,
+            unmoved=cross_check.unmoved,
             run=evidence.run if self._verbose else None,
+        )
+
+    def _failed(self, failing: Collection[str], flags: tuple[Flag, ...]) -> Grade:
+        """Return the grade of a patch with whose values FAIL_TO_PASS tests fail; the others were not run."""
+        statuses = {i: TestStatus.FAILED if i in failing else TestStatus.NOT_RUN for i in self._tests.ids}
+        return Grade(
+            self.name,
+            False,
+            unpassed(statuses) or Reason(ReasonCode.TESTS_FAIL),
+            tests=False,
+            fail_to_pass={i: str(statuses[i]) for i in sorted(self._fail_to_pass)},
+            pass_to_pass={i: str(statuses[i]) for i in sorted(self._pass_to_pass)},
+            flags=flags,
         )
 
     def require_pace(self) -> None:
@@ -212,18 +266,29 @@ class _Grader:
         if evidence.failure is not None and evidence.failure.code is ReasonCode.TIMED_OUT:
             raise SandboxError("the original's tests did not end in time: the machine is too slow, or too busy")
 
-    def _cross_check(self, state: CodebaseState, evidence: Evidence) -> _CrossCheck:
+    def _blind_tests(self) -> BlindTests | None:
+        """Return the blind tests; None if a patch is not checked further, or only a log says which tests pass."""
+        if self._trusted or not self._runner.test_runner.reporter:
+            return None
+        return BlindTests(self._reference(), self._fail_to_pass, self._pass_to_pass)
+
+    def _cross_check(
+        self, state: CodebaseState, evidence: Evidence, blind: BlindTests | None, values: BlindResult
+    ) -> _CrossCheck:
         """Check whether a run in which all recorded tests pass can be trusted."""
-        if evidence.run.log_parser:
+        if blind is None:
             # A command runs its tests as they are, and a log may name more than tests.
-            return _CrossCheck(contradiction(evidence.run), unchecked=self._tests.ids)
-        reference = self._reference()
-        failure = other_tests(evidence.run, reference.collected) or contradiction(evidence.run)
+            return _CrossCheck(contradiction(evidence.run), BlindResult(unchecked=self._tests.ids))
+        failure = other_tests(evidence.run, blind.collected) or contradiction(evidence.run)
         if failure is not None:
             return _CrossCheck(failure)
-        blind = BlindTests(reference, self._fail_to_pass, self._pass_to_pass).result(self._runner, state)
-        failure = _failure_of(blind) or self._regression(state)
-        return _CrossCheck(failure, blind.unchecked, blind.unspecified, blind.unvaried)
+        is_first = bool(values.wrong)
+        values = blind.confirmed(self._runner, values)
+        if is_first and not values.wrong:
+            # The original no longer computes what it did; other inputs still decide.
+            values = blind.confirmed(self._runner, blind.result(self._runner, state))
+        failure = _failure_of(values) or self._regression(state)
+        return _CrossCheck(failure, values, blind.unmoved, len(self._fail_to_pass))
 
     def _regression(self, state: CodebaseState) -> Reason | None:
         if self._baseline is None or not state.changes:

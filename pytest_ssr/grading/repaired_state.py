@@ -45,19 +45,28 @@ _BYTECODE_NUMBERS = range(3000, 4000)
 """Magic numbers of CPython 3's bytecode files; a carriage return and a newline follow (PEP 3147, importlib)."""
 
 
-def repaired_state(runner: Runner, artifact: BugArtifact, patch: Patch) -> tuple[CodebaseState, tuple[str, ...]]:
+def unsolved_state(runner: Runner, artifact: BugArtifact) -> CodebaseState:
+    """Return the state that solvers see, to which their patches apply: the original with the bug and the weakening."""
+    return runner.original.apply(artifact.bug).apply(artifact.weaken)
+
+
+def repaired_state(
+    runner: Runner, artifact: BugArtifact, patch: Patch, loaded: Collection[str] = ()
+) -> tuple[CodebaseState, tuple[str, ...]]:
     """Return the state to grade, and the paths of the patch that are dropped because they belong to the tests.
 
-    Raises ArtifactError when the rest of the patch does not apply to the weakened state.
+    loaded: files that pytest loads for the tests. Raises ArtifactError when the rest of the patch does not apply to the
+    weakened state.
     """
     oracle = set(artifact.test_files)
     changed = {p for diff in (patch, artifact.bug, artifact.weaken) for p in diff.paths}
     # What the bug changes is code, whatever its folder is called, as in django/test.
-    surface = oracle | {p for p in changed if is_test_surface(p) and p not in artifact.bug.paths}
+    own = {p for p in changed if is_test_surface(p) or p in loaded}
+    surface = oracle | own.difference(artifact.bug.paths)
     surface |= shadowing(runner.original, changed, artifact.test_files)
     dropped = tuple(p for p in patch.paths if p in surface)
     applied = patch.select([p for p in patch.paths if p not in dropped])
-    state = runner.original.apply(artifact.bug).apply(artifact.weaken).apply(applied)
+    state = unsolved_state(runner, artifact).apply(applied)
     state = state.restore({p for p in state.changes if p in surface})
     readable = {str(folder) for path in runner.interpreter.readable for folder in (path, *path.parents)}
     if blocked := [p for p in applied.paths if str(runner.snapshot.origin / p) in readable]:

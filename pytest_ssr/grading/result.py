@@ -33,7 +33,10 @@ class Grade:
     """The strict verdict: the recorded tests pass, and the evidence for that holds. None: no grade."""
     reason: Reason
     tests: bool | None = None
-    """Whether the recorded tests pass on the restored test files, as in the paper and SWE-bench; None: no grade."""
+    """Whether the recorded tests pass on the restored test files, as in the paper and SWE-bench; None: no grade.
+
+    False as well if FAIL_TO_PASS tests fail with the values that the code computes, unless all tests were asked for.
+    """
     fail_to_pass: Mapping[str, str] = field(default_factory=dict)
     """Test id to `TestStatus`; empty if no test ran."""
     pass_to_pass: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +49,8 @@ class Grade:
     """Tests for which a value differs from the original's with another input, sorted."""
     unvaried: tuple[str, ...] = ()
     """FAIL_TO_PASS tests that were compared only with their own input, sorted."""
+    unmoved: tuple[str, ...] = ()
+    """FAIL_TO_PASS tests that were run only under pytest, not in other surroundings as well, sorted."""
     run: SuiteRun | None = field(default=None, repr=False, compare=False)
     """The run of the recorded tests with pytest's output, if that was asked for; not in JSON."""
 
@@ -77,5 +82,6 @@ class Grade:
             "checked": round(self.checked, 3),
             "unspecified": list(self.unspecified),
             "unvaried": list(self.unvaried),
+            "unmoved": list(self.unmoved),
             **flags_to_json(self.flags),
         }

@@ -7,24 +7,21 @@ the file has changed since then.
 from __future__ import annotations
 
 import ast
-import builtins
 import hashlib
 import re
-import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import decode_source
 from itertools import pairwise
 
 from pytest_ssr.injectors.equivalence import normalize_code
 from pytest_ssr.patch import Hunk
+from pytest_ssr.source.module_names import ModuleNames
 from pytest_ssr.source.parsing import parse_source, recorded_warnings
 
 _MIN_LINES = 2
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _OLD_FUTURES = frozenset(("absolute_import", "division", "print_function", "unicode_literals", "with_statement"))
-_BUILT_IN = frozenset((*dir(builtins), "__file__", "__path__", "__builtins__", "__class__", "__annotations__"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class Effect:
     fingerprint: str
     """Equal for files that differ in comments, docstrings, formatting and relics of Python 2 only."""
     unbound: frozenset[str]
-    """Global names that the file reads but never binds; empty if there is a star import."""
+    """Global names that the file reads but never binds; empty if it may bind names in ways that do not show."""
 
 
 def effect_of(data: bytes) -> Effect | None:
@@ -43,7 +40,6 @@ def effect_of(data: bytes) -> Effect | None:
         try:
             tree = parse_source(data)
             tree.body = [s for s in tree.body if not _is_old_future(s)]
-            unbound = _unbound(data, tree)
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
                     node.bases = [b for b in node.bases if not (isinstance(b, ast.Name) and b.id == "object")]
@@ -54,6 +50,8 @@ def effect_of(data: bytes) -> Effect | None:
             code = compile(tree, "<candidate>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
             return None
+    names = ModuleNames.of(data)
+    unbound = frozenset(name for _, name in names.unbound()) if names is not None else frozenset()
     return Effect(hashlib.sha256(repr(normalize_code(code)).encode("utf-8", "surrogatepass")).hexdigest(), unbound)
 
 
@@ -64,22 +62,6 @@ def _is_old_future(statement: ast.stmt) -> bool:
         and statement.module == "__future__"
         and all(a.name in _OLD_FUTURES for a in statement.names)
     )
-
-
-def _unbound(data: bytes, tree: ast.Module) -> frozenset[str]:
-    if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree)):
-        return frozenset()
-    top = symtable.symtable(decode_source(data), "<candidate>", "exec")
-    bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
-    read = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
-    tables = top.get_children()
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        for symbol in table.get_symbols():
-            if symbol.is_global():
-                (bound if symbol.is_assigned() else read).add(symbol.get_name())
-    return frozenset(read - bound - _BUILT_IN)
 
 
 def revert(data: bytes, hunks: Sequence[Hunk]) -> tuple[bytes, int] | None:

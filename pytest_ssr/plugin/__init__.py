@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ssr.options import PluginSettings, options_of
+from pytest_ssr.options import STORE_MARK, PluginSettings, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -104,9 +104,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SolvePlugin(config), "ssr-solve")
 
 
-def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Exit at once if `--ssr-diff` leaves nothing to inject into; otherwise resolve the revision for all workers."""
-    if not config.option.ssr_inject or hasattr(config, "workerinput"):
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
+    """Exit at once if `--ssr-diff` leaves nothing to inject into; otherwise resolve the revision for all workers.
+
+    If pytest has taken the value of an option for a test, the session starts again with the root of the tests.
+    """
+    if hasattr(config, "workerinput"):
+        return None
+    if any("--ssr-" in str(part) for part in (*config.invocation_params.args, os.environ.get("PYTEST_ADDOPTS"))):
+        from pytest_ssr.plugin.arguments import with_joined_values
+
+        arguments = with_joined_values(config.invocation_params.args)
+        if arguments is not None:
+            return pytest.main(arguments, plugins=config.invocation_params.plugins)
+    if not config.option.ssr_inject:
         return None
     from pytest_ssr.plugin.options import resolve_diff
 
@@ -115,6 +127,11 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         return None
     print(f"ssr: {reason}")
     return int(pytest.ExitCode.OK)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave a store out of any session: a project's own `norecursedirs` may not exclude hidden folders."""
+    return True if (collection_path / STORE_MARK).is_file() else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -26,6 +26,7 @@ from pytest_ssr.campaign.report import (
     ended_while_measuring,
     estimate_line,
     goal_line,
+    ignored_line,
     opening_lines,
     progress_line,
     result_line,
@@ -69,6 +70,8 @@ class InjectPlugin:
         self.campaign: Campaign | None = None
         self.start = time.monotonic()
         workerinput: dict[str, Any] = getattr(config, "workerinput", {})
+        # A worker works on the files that the controller has read: the project may change during the run.
+        self.tree_hash: str = workerinput.get("ssr_tree_hash", "")
         own_deadline = self.start + self.budget_s if self.budget_s is not None else math.inf
         self.deadline: float = workerinput.get("ssr_deadline", own_deadline)
         self.results: dict[int, CandidateResult] = {}
@@ -92,7 +95,10 @@ class InjectPlugin:
                     options.open_store(self.config),
                     **options.campaign_arguments(self.config),
                     progress=measuring,
+                    tree_hash=self.tree_hash,
                 )
+                if not self.goal.changes:
+                    self.campaign.require_artifacts()
         except TimeBudgetError:
             assert self.budget_s is not None
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
@@ -130,6 +136,8 @@ class InjectPlugin:
         assert self.campaign is not None
         for kind, line in opening_lines(self.campaign):
             terminal.write_line(f"ssr: {line}", **_COLOURS.get(kind, {}))
+        if without_effect := options.options_without_effect(self.config):
+            terminal.write_line(f"ssr: {ignored_line(without_effect)}", **_COLOURS["missed"])
         estimate = estimate_line(self.campaign, self.goal.count, self.config.getoption("numprocesses", None) or 1)
         # With a gate, the number of changes decides how long the run takes.
         if estimate is not None and not self.goal.changes and not self.config.option.collectonly:
@@ -348,8 +356,10 @@ class InjectPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Pass the end of the time budget to a worker."""
+        """Pass the end of the time budget and the tree to a worker."""
         node.workerinput["ssr_deadline"] = self.deadline
+        if self.campaign is not None:
+            node.workerinput["ssr_tree_hash"] = self.campaign.snapshot.tree_hash
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,16 +18,26 @@ from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
 from pytest_ssr.injectors.revision_filter import read_diff
-from pytest_ssr.options import ANNOTATIONS
+from pytest_ssr.options import ANNOTATIONS, STORE_MARK
 from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.plugin.sources import given, is_on, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
-from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
+from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.records.candidate_result import Goal
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings, budget_seconds
 from pytest_ssr.storage.store import Store
 
+_FOR_TESTS = {
+    "keyword": "-k",
+    "markexpr": "-m",
+    "deselect": "--deselect",
+    "ignore": "--ignore",
+    "ignore_glob": "--ignore-glob",
+    "inifilename": "-c",
+    "override_ini": "-o",
+}
+"""Options of pytest that say which tests run, and how."""
 _MODEL_LIMITS = ("budget_usd", "rollout_usd", "budget_tokens", "budget_calls", "rollout_tokens", "steps")
 
 
@@ -76,6 +87,7 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
         min_failing_tests=number(config, "min_failing_tests"),
         max_broken_fraction=number(config, "max_broken_fraction"),
         per_hunk=is_on(config, "per_hunk"),
+        allow_undefined_names=is_on(config, "allow_undefined_names"),
         by_script=_by_script(config),
         max_weakened_failing=number(config, "max_weakened_failing"),
         script_limit_s=number(config, "script_limit"),
@@ -171,10 +183,13 @@ def runner_arguments(config: pytest.Config) -> dict[str, Any]:
 
 
 def chosen_tests(config: pytest.Config) -> list[str]:
-    """Return the tests named on the command line, relative to the project; an empty list means all tests."""
+    """Return the tests that pytest would run, relative to the project; an empty list means all that it configures.
+
+    These are the tests named on the command line, else those of the current folder if that is below the project's.
+    """
+    project, here = project_path(config).resolve(), config.invocation_params.dir.resolve()
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        return []
-    project = project_path(config).resolve()
+        return [here.relative_to(project).as_posix()] if project in here.parents else []
     tests = []
     for argument in config.args:
         path, mark, rest = argument.partition("::")
@@ -186,6 +201,30 @@ def chosen_tests(config: pytest.Config) -> list[str]:
     return [] if tests == ["."] else tests
 
 
+def options_without_effect(config: pytest.Config) -> list[str]:
+    """Return the options for tests that were given to this session and do not reach the runs of the tests.
+
+    The runs use the project's configuration, so that an artifact's script runs the same tests anywhere.
+    """
+    try:
+        added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    except ValueError:
+        added = []
+    given_ones = vars(config._parser.parse_known_args([*added, *map(str, config.invocation_params.args)]))
+    return [flag for name, flag in _FOR_TESTS.items() if given_ones.get(name)]
+
+
+def chosen_sources(config: pytest.Config) -> list[str]:
+    """Return the files and folders that bugs may go into, relative to the project; an empty list means all."""
+    value, project = given(config, "source"), project_path(config).resolve()
+    sources = []
+    for name in names(config, "source"):
+        location = (value.folder / name).resolve() if value is not None else project / name
+        is_inside = location.exists() and location.is_relative_to(project)
+        sources.append(location.relative_to(project).as_posix() if is_inside else name)
+    return sources
+
+
 def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
     """Return all keyword arguments of `open_campaign`."""
     injectors = text_or_default(config, "injector")
@@ -194,7 +233,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "injectors": injectors if fail_under(config) is None else scored_injectors(injectors),
         "seed": number(config, "seed"),
         "tests": chosen_tests(config),
-        "sources": names(config, "source"),
+        "sources": chosen_sources(config),
         "extra_injectors": extensions_of_config(config).injectors(),
         "extra_checks": extensions_of_config(config).checks(),
         "jobs": jobs(config),

@@ -42,6 +42,9 @@ class Attempts(Protocol):
     def attempt(self, directory: Path, number: int) -> AttemptResult:
         """Return an attempt (counted from 0) at the artifact in a directory; run it unless the store has it."""
 
+    def remarks(self) -> Sequence[str]:
+        """Return a line for each model whose server lacks something: what, and what is done without it."""
+
     def summary(self, grades: Sequence[bool | None]) -> str:
         """Return a line about all attempts."""
 
@@ -148,6 +151,8 @@ class SolvePlugin:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Show how many attempts resolved their bug."""
+        for line in self.attempts.remarks() if hasattr(self, "attempts") else ():
+            terminalreporter.write_line(f"ssr: {escaped_line(line)}", yellow=True)
         if self._grades:
             terminalreporter.write_line(self.attempts.summary(self._grades))
 

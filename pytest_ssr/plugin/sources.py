@@ -107,19 +107,19 @@ def names(config: pytest.Config, name: str) -> list[str]:
 
 
 def project_path(config: pytest.Config) -> Path:
-    """Return the project's directory: the nearest one with a configuration file at or above the tests' paths.
+    """Return the project's directory: pytest's root directory, which has the configuration that the tests need.
 
-    pytest's own root is used only if it was given (`--rootdir`, `-c`). Otherwise pytest takes the values of options
-    that it does not know yet (`--ssr-python PATH`) for tests, and may find the root of another project.
+    If pytest has found no configuration, it is the nearest folder with a project file at or above the named tests.
     """
-    if config.getoption("rootdir") or config.getoption("inifilename"):
-        return config.rootpath
-    here = config.invocation_params.dir
+    root = config.rootpath
+    if config.inipath is not None or config.getoption("rootdir"):
+        return root
     named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
-    folders = [p if p.is_dir() else p.parent for p in (here / a.partition("::")[0] for a in named) if p.exists()]
-    start = Path(os.path.commonpath(folders or [here])).resolve()
+    paths = (config.invocation_params.dir / argument.partition("::")[0] for argument in named)
+    folders = [path if path.is_dir() else path.parent for path in paths if path.exists()]
+    start = Path(os.path.commonpath(folders or [root])).resolve()
     marked = (f for f in (start, *start.parents) if any((f / name).is_file() for name in _MARKS))
-    return next(marked, here)
+    return next(marked, root)
 
 
 def _table(config: pytest.Config) -> Mapping[str, Given]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import ProjectError
+from pytest_ssr.sandbox.host import home_directory
 from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
 # The interpreter of an image may be older than 3.8, which has no `importlib.metadata`.
@@ -200,10 +201,11 @@ def _readable(executable: Path, locations: list[str], project: Path) -> tuple[Pa
         if path is None or not path.exists():
             continue
         paths |= {path, path.resolve()}
-    home = Path.home().resolve()
+    home = home_directory()
     keep: list[Path] = []
     for path in sorted(paths):
-        too_broad = path == Path("/") or home.is_relative_to(path) or path == project
+        holds_home = home is not None and home.is_relative_to(path)
+        too_broad = path == Path("/") or holds_home or path == project
         inside_project = path.is_relative_to(project) and not (path / "pyvenv.cfg").exists()
         covered = any(path.is_relative_to(k) for k in keep)
         if not (too_broad or covered or inside_project or path.is_relative_to("/usr")):

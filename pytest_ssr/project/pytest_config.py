@@ -17,7 +17,12 @@ _TOP = PurePosixPath(".")
 _CONFIGURATION = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _ROOT_MARKERS = frozenset((*_CONFIGURATION, "setup.py"))
 _OPTION_COUNT = 4
-_OWN = re.compile(rb" (--rootdir=\. -c [^\n]+? --confcutdir=\.) ")
+IDENTITIES = "ssr_identities"
+"""The guest module that names parameter sets by position."""
+_BY_POSITION = "ssr_by_position="
+_ALL = "*"
+_MOST_ARGUMENT_BYTES = 100_000
+_GIVEN = re.compile(rb" -p ssr_lines -o addopts= (.*?) \\\n  -v --tb=short ", re.DOTALL)
 
 
 def root_options(snapshot: Snapshot, tests: Sequence[str] = ()) -> tuple[str, ...]:
@@ -39,14 +44,34 @@ def root_options(snapshot: Snapshot, tests: Sequence[str] = ()) -> tuple[str, ..
     return "--rootdir=.", "-c", str(config or "/dev/null"), "--confcutdir=."
 
 
-def root_options_of_script(script: bytes) -> tuple[str, ...]:
-    """Return these options from a script made by this package; empty if it has none, or for any other script."""
-    match = _OWN.search(script)
+def position_options(functions: Sequence[str]) -> tuple[str, ...]:
+    """Return the options that make runs name the parameter sets of these functions by position.
+
+    If their names are longer than an argument may be, those of all functions are named so.
+    """
+    if not functions:
+        return ()
+    names = "\n".join(functions)
+    return "-p", IDENTITIES, "-o", _BY_POSITION + (names if len(names.encode()) <= _MOST_ARGUMENT_BYTES else _ALL)
+
+
+def options_of_script(script: bytes) -> tuple[str, ...]:
+    """Return the options of `root_options` and `position_options` in a script made by this package.
+
+    The result is empty if it has none of them, and for any other script.
+    """
+    match = _GIVEN.search(script)
     try:
         options = shlex.split(match[1].decode("utf-8", "surrogateescape")) if match else []
     except ValueError:
         options = []
-    return tuple(options) if len(options) == _OPTION_COUNT else ()
+    roots = options[:_OPTION_COUNT]
+    own = tuple(roots) if roots[:2] == ["--rootdir=.", "-c"] and roots[3:] == ["--confcutdir=."] else ()
+    rest = options[len(own) :]
+    positions = rest[:_OPTION_COUNT]
+    if positions[:3] == ["-p", IDENTITIES, "-o"] and positions[3:] and positions[3].startswith(_BY_POSITION):
+        own += tuple(positions)
+    return own
 
 
 def _config_files(snapshot: Snapshot, tests: Sequence[str]) -> list[PurePosixPath]:

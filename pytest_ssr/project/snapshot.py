@@ -7,6 +7,7 @@ modules, compiled extensions, `.egg-info`) are included, see docs/decisions/snap
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, os_error_advice
 from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_injectable
 from pytest_ssr.project.report_marks import is_report
@@ -32,8 +34,6 @@ _TOOL_FOLDERS = frozenset(
 _TOOL_SUFFIXES = (".pyc", ".pyo")
 _SUPPORT_SUFFIXES = (".py", ".so", ".pyd")
 MANIFEST = "manifest.json"
-STORE_MARK = "ssr-store.json"
-"""The file that marks a store, so that one inside a project is not copied with the project."""
 STAGING = ".tmp-"
 """Begins the names of trees that are being written."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
@@ -122,16 +122,24 @@ def require_directory(project: Path) -> None:
         raise ProjectError(f"{project} is not a directory; name the project's top directory")
 
 
-def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True) -> Snapshot:
+def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True, tree_hash: str = "") -> Snapshot:
     """Copy a project's files into `trees/<hash>` unless they are there already, and return the snapshot.
 
-    needs_python: whether the project must hold a Python file. Raises ProjectError if it must and does not, or if the
-    directory is missing; StoreError if the copy cannot be written.
+    needs_python: whether the project must hold a Python file. tree_hash: the hash of a copy that another process of
+    the same run has taken; the project may have changed since. Raises ProjectError if it must hold a Python file and
+    does not, or if the directory is missing; StoreError if the copy cannot be written.
     """
     project = project.resolve()
+    if tree_hash:
+        taken = read_manifest(trees / tree_hash)
+        if taken is None:
+            raise StoreError(f"{trees / tree_hash}, a copy of {project}, was removed or damaged during the run")
+        return Snapshot(trees / tree_hash / "tree", taken, tree_hash, project)
     require_directory(project)
     try:
-        paths = sorted({path for path in _listed(project) if not is_report(project / path)})
+        written = _open_outputs()
+        listed = (p for p in _listed(project) if not written or _identity(project / p) not in written)
+        paths = sorted({path for path in listed if not is_report(project / path)})
     except RecursionError:
         raise ProjectError(f"{project} holds folders nested too deep to be copied") from None
     if needs_python and not any(p.endswith(".py") for p in paths):
@@ -144,6 +152,25 @@ def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True) -> S
     except OSError as error:
         raise ProjectError(f"cannot read {error.filename or project}: {error.strerror or error}") from None
     return _copied(project, paths, trees)
+
+
+def _open_outputs() -> set[tuple[int, int]]:
+    """Return the identities of the files that this process's own output goes to: they change while it runs."""
+    outputs = set()
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            info = os.fstat(descriptor)
+            if stat.S_ISREG(info.st_mode):
+                outputs.add((info.st_dev, info.st_ino))
+    return outputs
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 def staging_folder(trees: Path) -> Path:
@@ -287,6 +314,8 @@ def _read_entry(path: str | Path) -> FileEntry | None:
         return FileEntry(os.fsencode(os.readlink(path)), 0o120000)
     if not stat.S_ISREG(info.st_mode):
         return None
+    if info.st_size > MAX_SNAPSHOT_BYTES:
+        raise ProjectError(f"{path} is larger than 4 GiB; ignore it in .gitignore")
     with open(path, "rb") as file:
         return FileEntry(file.read(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
 

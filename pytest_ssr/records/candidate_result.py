@@ -23,6 +23,13 @@ class CandidateStatus(StrEnum):
     TIMED_OUT = "timed-out"
     NOT_EXERCISED = "not-exercised"
     """No test failed, and nothing proves that the tests ran the changed code."""
+    UNDECIDED = "undecided"
+    """No test that counts failed, but one that was set aside, and might notice the change, reaches it."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the tests had the chance to notice the change."""
+        return self not in (CandidateStatus.NOT_EXERCISED, CandidateStatus.UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class CandidateResult:
     index: int
     """Its index in the campaign's order."""
     status: CandidateStatus
-    """valid, survived, rejected, timed-out or not-exercised."""
+    """valid, survived, rejected, timed-out, not-exercised or undecided."""
     strategy: str
     """As in Candidate, like the five that follow."""
     operator: str

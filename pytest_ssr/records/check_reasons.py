@@ -70,8 +70,10 @@ class CheckCode(StrEnum):
     NOTHING_CHANGED = "nothing-changed"
     EXCLUDED_CHANGED = "excluded-changed"
     FORBIDDEN_USE = "forbidden-use"
+    UNDEFINED_NAME = "undefined-name"
     # bug-validity
     TOO_FEW_BREAK = "too-few-break"
+    IDS_CHANGE = "ids-change"
     TOO_MANY_BREAK = "too-many-break"
     FAILURES_UNREPORTED = "failures-unreported"
     FAILURES_PRETENDED = "failures-pretended"
@@ -99,6 +101,7 @@ class CheckCode(StrEnum):
     NO_RECORDING = "no-recording"
     BAD_RECORDING = "bad-recording"
     NOT_EXERCISED = "not-exercised"
+    REACHED_BY_SET_ASIDE = "reached-by-set-aside"
     NOT_NOTICED = "not-noticed"
     NOT_REACHED = "not-reached"
     NOT_WEAKENABLE = "not-weakenable"
@@ -154,7 +157,9 @@ _TEXTS: Mapping[CheckCode, str] = {
         "bug_inject.diff changes what a comment `# ssr: skip` excludes, from line {line} of {file}"
     ),
     CheckCode.FORBIDDEN_USE: "with the bug {use}: it could come and go, or fail tests without breaking code",
+    CheckCode.UNDEFINED_NAME: "with the bug, {name}, a name that nothing binds",
     CheckCode.TOO_FEW_BREAK: "{count} tests go from pass to fail, {required} are required",
+    CheckCode.IDS_CHANGE: "with the bug, {runner} collects {tests} under ids that depend on the code's text",
     CheckCode.TOO_MANY_BREAK: "{share:.0%} of the passing tests break, at most {most:.0%} may",
     CheckCode.FAILURES_UNREPORTED: "the parser leaves out failing tests: {tests}",
     CheckCode.FAILURES_PRETENDED: (
@@ -178,6 +183,7 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.NOTHING_SUBMITTED: "nothing was submitted: {exit_reason} {cause}",
     CheckCode.NO_RECORDING: "{path} contains no attempt {attempt} at this tree",
     CheckCode.BAD_RECORDING: "{path}: {error}",
+    CheckCode.REACHED_BY_SET_ASIDE: "no other test fails, but {tests} run the changed code and were set aside",
     CheckCode.NOT_EXERCISED: "nothing proves that the tests run the changed {files}",
     CheckCode.NOT_NOTICED: "no test notices it",
     CheckCode.NOT_REACHED: "no test reaches it",

@@ -136,24 +136,57 @@ class FlagCode(StrEnum):
     """The patch changed files of the test surface; they were graded as in the original."""
     UNCHECKED = "unchecked"
     """The values of some tests were not compared."""
+    UNSPECIFIED = "unspecified"
+    """Some values of tests differ from the original's with other inputs, in fewer than half of them."""
+    UNVARIED = "unvaried"
+    """No other input of some FAIL_TO_PASS tests changes a value on the original: they were compared with theirs."""
+    UNMOVED = "unmoved"
+    """No FAIL_TO_PASS test runs without pytest: code that is right only under pytest would pass."""
+    REPLACES = "replaces"
+    """It replaces functions of libraries, names that tests import, or built-in types by its own."""
+    ONE_SIDED = "one-sided"
+    """A condition that it adds was always true, or always false: nothing shows what the code does otherwise."""
     LOG_DIFFERS = "log-differs"
     """SWE-bench's rule, applied to the printed log, gives another verdict."""
     TESTS_SET_ASIDE = "tests-set-aside"
     """PASS_TO_PASS tests of a row that do not hold on this machine with its reference solution."""
     LOG_EVIDENCE = "log-evidence"
     """The outcomes were read from what the tests printed, which the patched code can print as well."""
+    PATCH_REWRITTEN = "patch-rewritten"
+    """The submission is no strict git diff of the tree; it was applied as SWE-bench's harness applies it."""
+    FILES_LEFT_OUT = "files-left-out"
+    """Binary files without their content in the submission, and symlinks, were not applied; the rest was."""
 
 
-UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS, FlagCode.TESTS_SET_ASIDE, FlagCode.LOG_EVIDENCE))
+UNCERTAIN = frozenset(
+    (
+        FlagCode.UNCHECKED,
+        FlagCode.UNSPECIFIED,
+        FlagCode.UNVARIED,
+        FlagCode.UNMOVED,
+        FlagCode.REPLACES,
+        FlagCode.ONE_SIDED,
+        FlagCode.LOG_DIFFERS,
+        FlagCode.TESTS_SET_ASIDE,
+        FlagCode.LOG_EVIDENCE,
+    )
+)
 """Flags about the certainty of the grade; the others are about the patch."""
 
 _MOST_SHOWN = 5
 _FLAG_TEXTS: Mapping[FlagCode, str] = {
     FlagCode.TESTS_RESTORED: "changed and restored",
     FlagCode.UNCHECKED: "less certain, because no value was compared in",
+    FlagCode.UNSPECIFIED: "less certain, because with other inputs some values differ from the original's in",
+    FlagCode.UNVARIED: "less certain, because other inputs change no value in",
+    FlagCode.UNMOVED: "less certain, because only pytest can run",
+    FlagCode.REPLACES: "less certain, because it replaces what tests use:",
+    FlagCode.ONE_SIDED: "less certain, because nothing shows what the code does if it is otherwise:",
     FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
     FlagCode.TESTS_SET_ASIDE: "PASS_TO_PASS tests that do not pass here with the reference solution",
     FlagCode.LOG_EVIDENCE: "less certain, because the outcomes come from a log, read by",
+    FlagCode.PATCH_REWRITTEN: "applied as by SWE-bench's harness",
+    FlagCode.FILES_LEFT_OUT: "left out, because they are symlinks or binary files without content",
 }
 
 

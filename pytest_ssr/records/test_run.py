@@ -43,6 +43,11 @@ class SetAside(StrEnum):
     """Another release recorded something else."""
 
     @property
+    def could_notice(self) -> bool:
+        """Whether the test may pass elsewhere, so that it might notice a change that the other tests do not."""
+        return self not in (SetAside.SKIPPED, SetAside.XFAILED, SetAside.NOT_RUN)
+
+    @property
     def text(self) -> str:
         """The reason for people."""
         return _SET_ASIDE_TEXTS.get(self, str(self))
@@ -114,12 +119,20 @@ class SuiteRun:
     """The exit status of the process; negative for a signal; None if it was killed at a limit."""
     sources: tuple[str, ...] = ()
     """Files under the tree that were imported, relative, in sorted order."""
+    surface: tuple[str, ...] = ()
+    """Files under the tree that pytest loaded as plugins or as modules for tests, relative, in sorted order."""
     foreign: tuple[str, ...] = ()
     """Modules whose source the tree holds and that were imported from elsewhere, as `name (file)`."""
     exercised: frozenset[str] = frozenset()
     """The changed files whose changed source the process provably ran, relative."""
     before_selection: tuple[str, ...] = ()
     """Node ids as collected before a selection of tests, if the selection asked for them."""
+    by_position: tuple[str, ...] = ()
+    """Functions whose parameter sets have other ids in each process, and are named by position."""
+    parametrized: tuple[str, ...] = ()
+    """Node ids of all parametrized tests before any selection, if the run only collected the tests."""
+    by_collectors: frozenset[str] = frozenset()
+    """The collected tests that are neither functions nor doctests, but made by other collectors."""
     doctests: frozenset[str] = frozenset()
     """The collected tests that are doctests."""
     parameters: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)

@@ -87,6 +87,9 @@ class Verdict:
     in the baseline; the artifact's own script ran whole files. script: the artifact's own script and parser alone say
     which tests pass."""
 
+    surface: tuple[str, ...] = ()
+    """Files that pytest loads for the tests, besides those whose names show it; grades restore them."""
+
     original_s: float = 0.0
     """Seconds that the oracle tests take on the original, the basis of time limits in grading; 0 if not known."""
 
@@ -173,7 +176,7 @@ class Verdict:
         except (AttributeError, KeyError, TypeError):
             # The data is damaged; `decode` names the field.
             own = {}
-        return decode(cls, {"original_s": 0.0, **data, **own}, version=SCHEMA_VERSION, is_complete=True)
+        return decode(cls, {"original_s": 0.0, "surface": (), **data, **own}, version=SCHEMA_VERSION, is_complete=True)
 
 
 def _result_to_json(result: CheckResult) -> dict[str, Any]:

@@ -56,11 +56,17 @@ def checked_mount_point(mount_at: str, reserved: Collection[str]) -> str:
     return path
 
 
+def home_directory() -> Path | None:
+    """Return the user's home directory, or None for a user who has none, as a container's of any number."""
+    path = os.path.expanduser("~")
+    return Path(path).resolve() if os.path.isabs(path) else None
+
+
 def checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
     """Return the host paths to show besides system directories; raises SandboxError for the home directory."""
-    home = Path.home().resolve()
+    home = home_directory()
     for path in readable:
-        if not path.is_absolute() or home.is_relative_to(path.resolve()):
+        if not path.is_absolute() or (home is not None and home.is_relative_to(path.resolve())):
             raise SandboxError(f"{path} would show the whole home directory inside the sandbox")
     return tuple(path for path in readable if not Path(os.path.normpath(path)).is_relative_to("/usr"))
 

@@ -27,6 +27,22 @@ def definitions_of(holder: ast.Module | ast.ClassDef, name: str) -> list[Definit
     return list(_functions_in(holder).get(name, ()))
 
 
+def nested_definitions(tree: ast.Module, name: str) -> list[Definition]:
+    """Return all definitions of a function in the bodies of other functions."""
+    return [n for n in _in_functions(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name]
+
+
+def class_names(tree: ast.Module, *, only_nested: bool) -> frozenset[str]:
+    """Return the names of the classes; only_nested: those in bodies of functions only."""
+    nodes = _in_functions(tree) if only_nested else ast.walk(tree)
+    return frozenset(n.name for n in nodes if isinstance(n, ast.ClassDef))
+
+
+def _in_functions(tree: ast.Module) -> list[ast.AST]:
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return list(dict.fromkeys(inner for f in functions for statement in f.body for inner in ast.walk(statement)))
+
+
 @functools.lru_cache(maxsize=8)
 def _functions_in(holder: ast.Module | ast.ClassDef) -> dict[str, list[Definition]]:
     functions: dict[str, list[Definition]] = {}

@@ -8,9 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_ssr.errors import SsrError
-from pytest_ssr.execution.baseline import Baseline, Verification, fork_server_for, measure_baseline, verify
+from pytest_ssr.execution.baseline import (
+    Baseline,
+    Verification,
+    fork_server_for,
+    measure_baseline,
+    verify,
+)
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.baseline_update import Plan, plan_for, remeasure, reverify
+from pytest_ssr.execution.identities import by_position
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PYTEST, PytestRunner
 from pytest_ssr.interrupts import Background, TimeBudgetError, background
@@ -98,6 +105,7 @@ def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[B
     """
     runner = replace(runner, pytest_options=root_options(runner.snapshot, tests))
     name, baseline = _stored(runner, store, tests)
+    runner = by_position(runner, baseline.by_position)
     second_run = SecondRun(replace(runner, progress=None), store, name, baseline, tests)
     # Warm processes hold a session of pytest.
     is_pytest = isinstance(runner.test_runner, PytestRunner)
@@ -114,7 +122,9 @@ def project_baseline(runner: Runner, store: Store) -> Baseline:
     key = ("baseline", store.root)
     if key not in runner.cache.memo:
         options = root_options(runner.snapshot, ())
-        other = replace(runner.scoped(), pytest_options=options, fork_server=None, selection=None)
+        other = replace(
+            runner.scoped(), pytest_options=options, fork_server=None, selection=None, progress=runner.progress
+        )
         runner.cache.memo[key] = _stored(other, store, ())[1]
     baseline: Baseline = runner.cache.memo[key]
     return baseline

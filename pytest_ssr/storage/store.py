@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_error_advice
-from pytest_ssr.project.snapshot import STAGING, STORE_MARK
+from pytest_ssr.options import STORE_MARK
+from pytest_ssr.project.snapshot import STAGING
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage import locks

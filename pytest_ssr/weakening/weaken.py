@@ -2,7 +2,8 @@
 
 A function is removed if all of its parameter sets fail, or if the failing ones cannot be distinguished in its source;
 otherwise only its failing parameter sets are removed. An inherited test is removed from its base class if it fails in
-every class; otherwise it is disabled in the class in which it fails.
+every class; otherwise it is disabled in the class in which it fails. A test that is defined in the body of a function,
+which makes classes or tests at import, is removed for all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.source.definitions import definitions_of, find_class, is_constant, parameter_lists, statements_to_remove
+from pytest_ssr.source.definitions import (
+    class_names,
+    definitions_of,
+    find_class,
+    is_constant,
+    nested_definitions,
+    parameter_lists,
+    statements_to_remove,
+)
 from pytest_ssr.source.spans import (
     Definition,
     Lines,
@@ -31,6 +40,8 @@ from pytest_ssr.weakening.unused_names import clean_up, names_in
 Parameters = Mapping[str, tuple[tuple[str, int], ...]]
 Key = tuple[str, tuple[str, ...]]
 Location = tuple[str, Definition]
+_POSITION = re.compile(r"\[#\d+\]\Z")
+_DEFINITION = re.compile(r"\bdef[ \t\\\n]+(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ def weaken(
 ) -> Weakening:
     """Remove the failing tests from their files.
 
-    read: returns a file's content. test_paths: every file that contains tests. parameters: id to (argument, index).
+    read: returns a file's content. test_paths: every file that may define tests. parameters: id to (argument, index).
     doctests: the collected tests that are doctests.
     """
     weakener = _Weakener(read, test_paths, frozenset(failing), collected, parameters)
@@ -68,6 +79,17 @@ def key_of(node_id: str) -> Key:
     """Split an id into its file and the names of class and function, without the parameters."""
     path, _, rest = node_id.partition("::")
     return path, tuple(rest.partition("[")[0].split("::"))
+
+
+def without_definition(read: Callable[[str], bytes], paths: Collection[str], tests: Collection[str]) -> frozenset[str]:
+    """Return the tests whose function no test file defines by its name: `weaken` cannot remove them.
+
+    They were made at run time, or come from a module outside of the test surface. read: returns a file's content.
+    paths: every file that may define tests.
+    """
+    sources = (read(path).decode("utf-8", "replace") for path in paths if path.endswith(".py"))
+    defined = {name for source in sources for name in _DEFINITION.findall(source)}
+    return frozenset(test for test in tests if key_of(test)[1][-1] not in defined)
 
 
 class _Weakener:
@@ -141,10 +163,14 @@ class _Weakener:
         holder = find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
         definitions = definitions_of(holder, chain[-1]) if holder is not None else []
         if not definitions:
-            return self._remove_inherited(key, holder) if len(chain) > 1 else self._remove_imported(key)
+            found = self._remove_inherited(key, holder) if len(chain) > 1 else self._remove_imported(key)
+            return found or self._remove_nested(chain[-1])
+        # Without one of them, other parameter sets would have its position.
+        are_positions = any(_POSITION.search(name) for name in names)
         if (
             len(failing) < len(names)
             and len(definitions) == 1
+            and not are_positions
             and self._drop_parameters(lines, path, definitions[0], names, failing)
         ):
             self.removed.update(failing)
@@ -163,7 +189,7 @@ class _Weakener:
                 self.used.setdefault(path, set()).update(names_in(node))
 
     def _disable(self, lines: Lines, path: str, definitions: Sequence[Definition]) -> None:
-        """Replace a method with `name = None`: without it, a base class's method of that name would be run."""
+        """Replace a function with `name = None`: the name is imported, or a base class has a method of that name."""
         for node in definitions:
             edit = Edit(first_byte(lines, node), lines.span(node)[1], f"{node.name} = None".encode())
             self.edits.setdefault(path, []).append(edit)
@@ -220,11 +246,31 @@ class _Weakener:
         for path in self.original:
             lines = self.lines(path)
             definitions = definitions_of(lines.tree, name) if lines is not None else []
-            if definitions:
-                self._mark([(path, n) for n in definitions])
+            if lines is not None and definitions:
+                # The import of the name stays.
+                self._disable(lines, path, definitions)
                 self.removed.update(self.groups[key])
                 return True
         return False
+
+    def _remove_nested(self, name: str) -> bool:
+        """Remove the definitions of a name in bodies of functions, and the tests that nothing else defines."""
+        made = [n for k, group in self.groups.items() if k[1][-1] == name and not self._is_found(k) for n in group]
+        definitions = [
+            (path, node)
+            for path in self.original
+            if (lines := self.lines(path)) is not None
+            for node in nested_definitions(lines.tree, name)
+        ]
+        self._mark(definitions)
+        self.removed.update(made if definitions else [])
+        return bool(definitions)
+
+    def _is_found(self, key: Key) -> bool:
+        """Return whether a test is defined in its module, in its class or in a base class."""
+        lines = self.lines(key[0])
+        own = definitions_of(lines.tree, key[1][-1]) if lines is not None and len(key[1]) == 1 else []
+        return bool(own or self._origins(key))
 
     def _add_inherited(self) -> None:
         """Add the tests that disappear because every class that defines their method has lost it."""
@@ -312,8 +358,10 @@ class _Weakener:
     def _rewritten(self, path: str) -> bytes | None:
         lines = self.lines(path)
         assert lines is not None
-        inherited = frozenset[str]().union(*map(bases_in, self.original.values()))
-        nodes = statements_to_remove(lines.tree, self.removed_nodes.get(path, []), inherited)
+        kept = frozenset[str]().union(*map(bases_in, self.original.values()))
+        # A class that is imported from here, or that a function makes, is named elsewhere.
+        kept |= class_names(lines.tree, only_nested=any(key[0] == path for key in self.groups))
+        nodes = statements_to_remove(lines.tree, self.removed_nodes.get(path, []), kept)
         if nodes is None:
             return None
         whole, hollow = nodes

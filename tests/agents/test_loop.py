@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.agents.attempt import run_attempt
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.tools.bash import Bash
@@ -19,7 +21,7 @@ from harness.agents.tools.protocol import Observation, argument_problem
 from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace
 from harness.models.scripted import ScriptedModel
-from harness.records.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
+from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall, characters
 from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from pytest_ssr.errors import ContextError, ModelError, SandboxError
 from pytest_ssr.sandbox import load_provider
@@ -275,26 +277,59 @@ class Broken:
 
 
 class Refusing(ScriptedModel):
-    """A server that refuses the first `times` prompts as too long."""
+    """A server that refuses prompts of more than some characters, and gives their sizes if it counts."""
 
-    def __init__(self, name: str, replies: list[Message], times: int) -> None:
+    def __init__(self, name: str, replies: list[Message], limit: int, *, counts: bool = False) -> None:
         super().__init__(name, replies)
-        self.times = times
+        self.limit, self.counts, self.refused = limit, counts, 0
 
-    def reply(self, *arguments: Any, **named: Any) -> Reply:
-        if self.times:
-            self.times -= 1
-            raise ContextError("too long")
-        return super().reply(*arguments, **named)
+    def reply(self, messages: Sequence[Message], **named: Any) -> Reply:
+        if (size := characters(messages)) > self.limit:
+            self.refused += 1
+            sizes = {"prompt_tokens": size, "limit_tokens": self.limit} if self.counts else {}
+            raise ContextError("too long", **sizes)
+        return super().reply(messages, **named)
+
+
+@pytest.mark.parametrize(("counts", "most_refused"), [(True, 1), (False, 6)])
+def test_the_history_is_cut_to_what_a_server_accepts(workspace: Workspace, counts: bool, most_refused: int) -> None:
+    long = [bash(f"echo {n}; seq 200 300", n) for n in range(5)]
+    model = Refusing("s", [*long, SUBMIT], 1600, counts=counts)
+    done = run(Agent(model, agent().tools, sampling=Sampling(max_tokens=1)), workspace)
+    assert done.exit_reason is ExitReason.SUBMITTED
+    assert 1 <= model.refused <= most_refused
+    assert any(isinstance(part, Mapping) for part in done.calls[-1].sent), "turns are left out"
+
+
+def test_a_model_that_sees_no_tools_is_told_them_in_text(workspace: Workspace) -> None:
+    class Toolless(ScriptedModel):
+        passes_tools = False
+
+        def reply(self, messages: Sequence[Message], *, tools: Any, **named: Any) -> Reply:
+            assert not tools
+            return super().reply(messages, tools=tools, **named)
+
+    replies = [Message(ASSISTANT, "```bash\necho hi\n```"), Message(ASSISTANT, "```submit\n{}\n```")]
+    journal = Journal(Trajectory("r", "t", "solver", 0, "s"))
+    done = run_attempt(
+        Agent(Toolless("s", replies), agent().tools),
+        journal,
+        lambda: contextlib.nullcontext(workspace),
+        system="do it",
+        task=lambda _: "the task",
+    )
+    assert done.exit_reason is ExitReason.SUBMITTED
+    assert [s.tool for s in done.steps] == ["bash", "submit"]
+    assert all(f"`{tool.name}`" in done.messages[0].content for tool in agent().tools)
+    assert done.tools == []
+    assert [m.role for m in done.messages] == [SYSTEM, USER, ASSISTANT, USER, ASSISTANT, USER]
 
 
 def test_infrastructure_failures_abort(workspace: Workspace) -> None:
     agent_under_test = agent()
     done = run(Agent(ScriptedModel("s", [call("break")]), [*agent_under_test.tools, Broken()]), workspace)
     assert (done.exit_reason, done.status, done.detail) == (ExitReason.INFRA, "aborted", "the container is gone")
-    done = run(Agent(Refusing("s", [SUBMIT], 2), agent_under_test.tools), workspace)
-    assert done.exit_reason is ExitReason.SUBMITTED
-    done = run(Agent(Refusing("s", [SUBMIT], 99), agent_under_test.tools), workspace)
+    done = run(Agent(Refusing("s", [SUBMIT], 1), agent_under_test.tools), workspace)
     assert (done.exit_reason, done.status) == (ExitReason.MODEL, "aborted"), "the task fits by the estimate"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ssr.campaign.artifact_builder import candidate_fields
 from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
-from pytest_ssr.campaign.score import GateCode, Score, is_scored, score_of, scored_injectors
+from pytest_ssr.campaign.score import GateCode, LeftOut, Score, is_scored, score_of, scored_injectors
 from pytest_ssr.campaign.survivors import ranked
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry, make_patch
@@ -137,7 +137,12 @@ def test_the_score_counts_changes_whose_outcome_is_known() -> None:
     low, high = score.interval
     assert 0.1 < low < 0.2
     assert 0.8 < high < 0.9
-    assert Score(93, 112, False).line == "score 83 % (75 to 89 %, 95 %; 112 changes tried)"
+    assert Score(93, 112, False).line == "score 83 % (75 to 89 %, 95 %): 93 of 112 changes noticed"
+    # One change proves little: the interval, not a figure.
+    few = Score(1, 1, False, left_out={LeftOut.COMBINATION: 2, LeftOut.EQUIVALENT: 1})
+    assert "100 %," in few.line
+    assert "score 100 %" not in few.line
+    assert few.line.endswith("not counted: 2 combined, 1 probably equivalent")
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_fixture(two):
     assert double(two) == 4
 
 
-def test_captured(two, capsys):
+def test_captured(two, capfd):
     print(double(two))
-    assert capsys.readouterr().out == "4\\n"
+    assert capfd.readouterr().out == "4\\n"
 
 
 class TestMethods:

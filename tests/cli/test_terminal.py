@@ -43,13 +43,13 @@ def test_the_quoted_path_of_a_patch_is_escaped_in_an_error(tmp_path: Path, capsy
     twice = b'diff --git "a/x\\033[31m" "b/x\\033[31m"\nold mode 100644\nnew mode 100755\n' * 2
     with pytest.raises(Exception, match="changed twice"):
         Patch.parse(twice)
-    (tmp_path / "p.diff").write_bytes(twice)
+    (tmp_path / "p.diff").write_bytes(b"")
     (tmp_path / "artifact").mkdir()
     for name, text in {
         "test_script.sh": "true\n",
         "test_files.txt": "test_x.py\n",
         "test_parser.py": "print({})\n",
-        "bug_inject.diff": "",
+        "bug_inject.diff": twice.decode(),
         "test_weaken.diff": "",
     }.items():
         (tmp_path / "artifact" / name).write_text(text)

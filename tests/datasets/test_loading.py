@@ -70,7 +70,7 @@ def test_rows_of_swe_gym_and_swe_rebench(row):
             },
             "test_patch",
         ),
-        ({"FAIL_TO_PASS": "[1"}, "FAIL_TO_PASS is not JSON"),
+        ({"FAIL_TO_PASS": "[1"}, "FAIL_TO_PASS is neither JSON"),
         ({"FAIL_TO_PASS": "3"}, "FAIL_TO_PASS is not a list"),
         ({"PASS_TO_PASS": [1]}, "PASS_TO_PASS is not a list"),
         ({"install_config": "{"}, "install_config is not JSON"),

@@ -45,7 +45,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     folder.mkdir()
     python = folder / "python"
     python.write_text(
-        f'#!/bin/sh\nif [ "$2" = pip ]; then echo "$@" >> {tmp_path}/installed; exit 0; fi\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\nif [ "$2" = pip ]; then echo "$@" >> {tmp_path}/installed; exit 0; fi\nexec "{sys.executable}" "$@"\n'
     )
     python.chmod(0o755)
     (folder / "ssr").symlink_to(Path(sys.executable).with_name("ssr"))

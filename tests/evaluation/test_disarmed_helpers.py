@@ -14,7 +14,7 @@ from harness.datasets.families import read_row
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
 from harness.records.evaluation_result import EvaluationResult, Status
-from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.records.reasons import FlagCode, ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -188,5 +188,7 @@ def result_of(folder: Path, body: str, *codes: str) -> list[EvaluationResult]:
 def test_a_patch_that_disarms_a_helper_is_forged(tmp_path: Path, name: str) -> None:
     body, replacement = ATTACKS[name]
     honest, forged = result_of(tmp_path, body, FIXED, f"{BUGGY}{SWALLOWS}{replacement}\n")
-    assert (honest.status, honest.flags) == (Status.RESOLVED, ()), honest.reason
+    assert honest.status is Status.RESOLVED, honest.reason
+    # No other input reaches what a logger or `self.fail` gets here, and the grade says so.
+    assert {flag.code for flag in honest.flags} == ({FlagCode.UNVARIED} if name in ("logs", "fail") else set())
     assert (forged.status, forged.reason.code, forged.tests) == (Status.UNRESOLVED, ReasonCode.FORGED, True)

@@ -280,14 +280,18 @@ def test_other_work_on_the_machine_makes_no_run_time_out(open_server: OpenServer
     try:
         # As much other work as is needed: a run is ended at three times its limit, and the machine may be busy already.
         for _ in range(4):
-            others.append(subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"]))
+            program = f"{pin}print(flush=True)\nwhile True: pass"
+            others.append(other := subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE))
+            assert other.stdout is not None
+            # On a busy machine, it may start long after.
+            other.stdout.readline()
             run = warm.run(swapped(state, wall_s=1))
             if run.seconds > 1:
                 break
     finally:
         for other in others:
             other.kill()
-            other.wait()
+            other.communicate()
     assert run.seconds > 1, "it has not exceeded its limit, so this shows nothing"
     assert outcomes(run) == {"test_act": Outcome.PASSED}
 

@@ -246,7 +246,7 @@ def test_blind_tests_run_without_pytest_in_charge(runner: Runner, python: Path) 
         pytest.skip("functions have `pytestmark` since pytest 3.2; without it, tests with parameters write nothing")
     blind = rewrite(TESTS.encode(), own=["shop"], full=True)
     name = f"{FILE}::TestCart::test_total[1]"
-    lines = runner.plain_values(
+    lines, _ = runner.plain_values(
         with_file(runner, FILE, blind.text), [PlainCase(name, {"n": 1})], Surroundings(7, True, 10**9, 1), like_s=1.0
     )
     found = {record[0]: record[3] for record in map(json.loads, lines) if record[3]}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.checks.moved_tests import move_tests
 from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.grading.blind.moved_tests import move_tests
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -21,6 +23,7 @@ HERE = Surroundings(7, with_pytest=False, ahead_s=0, seed=1)
 LATER = Surroundings(7, with_pytest=True, ahead_s=10**9, seed=1)
 TESTS = """\
 import asyncio
+import logging
 import sys
 import time
 import unittest
@@ -56,12 +59,46 @@ def test_indirect(a):
 test_indirect.pytestmark = [Mark("a", [1, 2], indirect=True)]
 
 
-def test_fixture(capsys):
+def test_fixture(capfd):
     ssr_blind_recorder.record(0)
 
 
 async def test_coroutine():
+    await asyncio.sleep(0)
     ssr_blind_recorder.record(0)
+
+
+def test_captured(capsys):
+    print("told")
+    print("warned", file=sys.__stderr__)
+    with capsys.disabled():
+        print("elsewhere")
+    ssr_blind_recorder.record(0, list(capsys.readouterr()), capsys.readouterr().out)
+
+
+def test_logged(caplog):
+    with caplog.at_level(logging.INFO, logger="shop"):
+        logging.getLogger("shop").info("sold %d", 3)
+    logging.getLogger("shop").info("hidden")
+    caplog.set_level("DEBUG")
+    logging.debug("seen")
+    ssr_blind_recorder.record(0, caplog.messages, caplog.record_tuples[0], "sold 3" in caplog.text)
+    caplog.clear()
+    ssr_blind_recorder.record(1, caplog.records)
+
+
+def test_folders(tmp_path_factory):
+    folders = [tmp_path_factory.mktemp("one") for _ in range(2)]
+    ssr_blind_recorder.record(0, [f.is_dir() for f in folders], folders[0] != folders[1])
+
+
+def test_hidden():
+    import pytest
+
+    with pytest.raises(ValueError):
+        int("x")
+    hidden = [name for name in sys.modules if name.partition(".")[0] in ("pytest", "_pytest", "pluggy")]
+    ssr_blind_recorder.record(0, hidden, pytest.approx(1.0) == 1.0)
 
 
 def test_fails():
@@ -165,7 +202,7 @@ class TestClass:
     def test_used(self, events):
         ssr_blind_recorder.record(0, events is self.names, [name for name in events if name != "always"])
 
-    def test_missing(self, own, caplog):
+    def test_missing(self, own, capfd):
         ssr_blind_recorder.record(0)
 """
 
@@ -184,8 +221,18 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 def run_cases(runner: Runner, surroundings: Surroundings, cases: Sequence[tuple[str, dict[str, int]]]) -> list[object]:
     """Return the id, without the file, and the values of each line."""
     wanted = [PlainCase(f"{FILE}::{name}", rows) for name, rows in cases]
-    lines = runner.plain_values(runner.original, wanted, surroundings, like_s=1.0)
-    return [(case.removeprefix(f"{FILE}::"), values) for case, _, _, values in map(json.loads, lines)]
+    lines = written_by(runner, runner.original, wanted, surroundings)
+    return [(case.removeprefix(f"{FILE}::"), values) for case, _, _, values in lines]
+
+
+def written_by(
+    runner: Runner, state: CodebaseState, cases: Sequence[PlainCase], surroundings: Surroundings = HERE
+) -> list[list[Any]]:
+    """Return the lines of the tests, without the last line, which belongs to none."""
+    lines, _ = runner.plain_values(state, cases, surroundings, like_s=1.0)
+    *own, note = map(json.loads, lines)
+    assert note[0] == ""
+    return own
 
 
 def test_each_runs_twice_with_the_rows_of_its_parameters(runner: Runner) -> None:
@@ -206,13 +253,26 @@ def test_the_second_round_sees_what_the_first_left(runner: Runner) -> None:
     assert second == ("test_defaultagain", [True, 5, ["l", "test_rows", 5]])
 
 
-@pytest.mark.parametrize(
-    "name", ["test_fixture", "test_indirect[1]", "test_coroutine", "test_gone", "TestGone::test_a"]
-)
+@pytest.mark.parametrize("name", ["test_fixture", "test_indirect[1]", "test_gone", "TestGone::test_a"])
 def test_tests_that_need_pytest_are_skipped(runner: Runner, name: str) -> None:
     """The cases after it run."""
     lines = run_cases(runner, HERE, [(name, {"a": 0}), ("TestUnit::test_unit", {})])
     assert [case for case, _ in lines] == ["TestUnit::test_unit", f"TestUnit::test_unit{AGAIN}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("test_coroutine", [[]]),
+        ("test_captured", [[["l", "told\n", "warned\n"], ""]]),
+        ("test_logged", [[["l", "sold 3", "seen"], ["t", "shop", 20, "sold 3"], True], [["l"]]]),
+        ("test_folders", [[["l", True, True], True]]),
+        ("test_hidden", [[["l"], True]]),
+    ],
+)
+def test_common_fixtures_work_without_pytest(runner: Runner, name: str, values: list[list[object]]) -> None:
+    """And pytest is not among the modules, although a test imports it."""
+    assert run_cases(runner, HERE, [(name, {})]) == [(name + end, v) for end in ("", AGAIN) for v in values]
 
 
 @pytest.mark.parametrize(
@@ -233,9 +293,9 @@ def test_fixtures_are_made_for_each_test(
     runner: Runner, name: str, rows: dict[str, int], lines: list[tuple[int, list[object]]]
 ) -> None:
     case = f"tests/fixtures/test_fixtures.py::{name}"
-    written = runner.plain_values(runner.original, [PlainCase(case, rows)], HERE, like_s=1.0)
+    written = written_by(runner, runner.original, [PlainCase(case, rows)])
     expected = [(case + ending, *line) for ending in ("", AGAIN) for line in lines]
-    assert [(c, site, values) for c, site, _, values in map(json.loads, written)] == expected
+    assert [(c, site, values) for c, site, _, values in written] == expected
 
 
 def test_tests_run_under_other_names_in_another_folder(runner: Runner) -> None:
@@ -252,8 +312,7 @@ def test_names():
     assert moved.entry("pytest.ini") is None
     assert moved.entry("elsewhere/fixtures/conftest.py") == state.entry("tests/fixtures/conftest.py")
     case = PlainCase(f"{FILE}::test_names", {}, paths[FILE])
-    lines = runner.plain_values(moved, [case], HERE, like_s=1.0)
-    assert [json.loads(line)[3] for line in lines] == [[False, "check", "elsewhere/elsewhere_0.py"]] * 2
+    assert [line[3] for line in written_by(runner, moved, [case])] == [[False, "check", "elsewhere/elsewhere_0.py"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -294,7 +353,7 @@ def test_pytest_is_imported_on_request_and_captures_nothing(
 
 def test_a_file_that_cannot_be_imported_writes_nothing(runner: Runner) -> None:
     state = runner.original.replace({FILE: FileEntry(b"import nowhere\n", 0o100644)})
-    assert runner.plain_values(state, [PlainCase(f"{FILE}::test_fails", {})], HERE, like_s=1.0) == []
+    assert written_by(runner, state, [PlainCase(f"{FILE}::test_fails", {})]) == []
 
 
 def test_two_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
@@ -305,5 +364,61 @@ def test_two_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     runner = open_runner(tmp_path / "project", store, settings=RuleSettings(), sandbox="process")
     cases = [PlainCase(f"{folder}/test_it.py::test_it", {}) for folder in ("a", "b")]
-    lines = runner.plain_values(runner.original, cases, HERE, like_s=1.0)
-    assert [json.loads(line)[3] for line in lines] == [["a"], ["b"]] * 2
+    assert [line[3] for line in written_by(runner, runner.original, cases)] == [["a"], ["b"]] * 2
+
+
+REPLACING = """\
+import asyncio, functools, json
+
+
+def _own(*args, **kwargs):
+    return {}
+
+
+class Own(dict):
+    pass
+
+
+json.loads = _own
+json.JSONEncoder.encode = functools.partial(_own)
+names = {}
+exec("def dumps(value): return ''", names)
+json.dumps = names["dumps"]
+asyncio.run.__code__ = asyncio.sleep.__code__
+len = _own
+asyncio = Own
+"""
+USING = """\
+import asyncio, os
+from shop import *
+import ssr_blind_recorder
+
+
+def test_it():
+    ssr_blind_recorder.record(0, Own())
+"""
+
+
+def test_the_last_line_names_what_the_project_replaces(runner: Runner) -> None:
+    state = runner.original.replace({"shop.py": FileEntry(REPLACING.encode()), FILE: FileEntry(USING.encode())})
+    lines, _ = runner.plain_values(state, [PlainCase(f"{FILE}::test_it", {})], HERE, like_s=1.0)
+    replaced, kinds, own, foreign, *_ = json.loads(lines[-1])[3]
+    assert replaced == [
+        "asyncio.run",
+        "asyncio.runners.run",
+        "json.dumps",
+        "json.encoder.JSONEncoder.encode",
+        "json.loads",
+    ]
+    assert kinds == ["shop.Own"]
+    assert own == [f"{FILE}:{name}" for name in ("Own", "asyncio", "len", "test_it")]
+    assert {f"{FILE}:os", f"{FILE}:json", f"{FILE}:ssr_blind_recorder"} <= set(foreign)
+
+
+def test_the_seed_of_hypothesis_is_fixed(runner: Runner) -> None:
+    """As by its own option `--hypothesis-seed`: otherwise, each run draws other examples."""
+    text = b"import hypothesis.core, ssr_blind_recorder\n\n\ndef test_it():\n"
+    text += b"    ssr_blind_recorder.record(0, hypothesis.core.global_force_seed)\n"
+    files = {"hypothesis/__init__.py": b"", "hypothesis/core.py": b"global_force_seed = None\n", FILE: text}
+    state = runner.original.replace({path: FileEntry(data) for path, data in files.items()})
+    assert [line[3] for line in written_by(runner, state, [PlainCase(f"{FILE}::test_it", {})])] == [[0], [0]]

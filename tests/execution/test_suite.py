@@ -202,7 +202,7 @@ def test_the_projects_own_options_are_kept_but_for_those_that_change_the_run(tmp
     )
     runner = runner_on(tmp_path, {"pytest.ini": ini, "test_a.py": tests})
     run, _ = runner.suite(runner.original)
-    assert run.addopts == ("-vs", "-m", "not slow")
+    assert run.addopts == ("-v", "-s", "-m", "not slow")
     assert set(run.results) == {"test_a.py::test_a", "test_a.py::test_b"}
 
 
@@ -239,7 +239,10 @@ def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> N
     ("files", "message"),
     [
         ({"test_a.py": "def test_a():\n    assert 0\n"}, "none of the 1 tests passes in the sandbox"),
-        ({"test_a.py": "import time\n\ndef test_a():\n    time.sleep(60)\n"}, "the test suite hangs: no end after 3 s"),
+        (
+            {"test_a.py": "import time\n\ndef test_a():\n    time.sleep(60)\n"},
+            "the test suite hangs: no end after \\d+ s",
+        ),
         ({"test_a.py": "import absent_thing\n"}, "pytest finds no test in"),
         ({"other.py": ""}, "pytest finds no test in"),
         ({"pytest.ini": "[pytest]\naddopts = --no-such\n"}, "the test suite does not run to its end: usage-error"),

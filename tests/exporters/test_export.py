@@ -516,8 +516,9 @@ def test_a_full_disk_leaves_the_destination_unchanged(sample_store: Path, tmp_pa
         # A later import would read truncated compiled files.
         command = [sys.executable, "-B", "-W", "error", "-c", program, "export", str(sample_store), *argv]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
-        assert "cannot write" in done.stderr
+        # On a busy machine, lines of progress come before.
+        assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+        assert "cannot write" in done.stderr.splitlines()[-1]
     assert {p.name: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "project"]
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_parts import played, record, rows
+from rollout_parts import Several, played, record, rows
 
+from harness.exporters.protocol import Choices
 from harness.exporters.record import Record
 from harness.exporters.record_builder import RolloutContext, record_of
-from harness.exporters.sft import SFT_TOKENS
+from harness.exporters.sft import BC, SFT_TOKENS
+from harness.exporters.skipped import SkipCode
 from harness.exporters.tokens import IGNORED, segments, steps
 from harness.records.messages import ASSISTANT, USER, Message, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
@@ -104,6 +106,18 @@ def test_a_step_is_the_exact_prompt_and_its_reply(turns: list[dict[str, Any]]) -
 def test_prompts_are_restored_from_their_new_tokens(turns: list[dict[str, Any]]) -> None:
     rollout, seen = rolled(turns)
     assert [tuple(p) for _, p in read(rollout).prompts() if p is not None] == [p for p, _, _ in seen]
+
+
+def test_log_probabilities_of_unknown_tokens_are_not_damage() -> None:
+    """Servers without token ids may return them, and earlier releases recorded them."""
+    journal = Journal(Trajectory("r", "t", "solver", 0, "m"))
+    journal.message(Message(USER, "go"))
+    journal.message(Message(ASSISTANT, "gone"))
+    journal.call(ModelCall(0, (0,), 1, "stop", Usage(5, 2), None, 0.0, "", None, None, (-0.5, -0.5)))
+    group = Several([read(journal.end(ExitReason.SUBMITTED))])
+    assert [row["completion"][0]["content"] for row in BC.rows(group, Choices())] == ["gone"]
+    assert not list(SFT_TOKENS.rows(group, Choices()))
+    assert group.codes == [SkipCode.NO_IDS]
 
 
 def with_ids(turns: list[dict[str, Any]]) -> list[int]:

@@ -13,15 +13,19 @@ from plain import plain_python
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution import runner as runner_module
+from pytest_ssr.execution.run_cache import MemoryRecords
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import MIN_DURATION_S, Grade, TestStatus, grade_patch
 from pytest_ssr.grading import grade as grade_module
+from pytest_ssr.grading.blind import measure as measure_module
+from pytest_ssr.grading.blind.run import BlindResult
 from pytest_ssr.grading.evidence import Evidence, fault_of
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
 from pytest_ssr.records.test_run import Limit, RunStatus, SuiteRun
+from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -74,10 +78,10 @@ def graded(runner: Runner, text: str | bytes, *, path: str = "shop.py", script: 
     return grade_patch(runner.scoped(), artifact, patch, **kwargs)
 
 
-def test_the_first_recorded_failure_ends_the_run(runner: Runner) -> None:
+def test_fail_to_pass_tests_that_fail_end_the_grade(runner: Runner) -> None:
     grade = graded(runner, WRONG)
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TESTS_FAIL)
-    assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
+    assert grade.fail_to_pass == dict.fromkeys(FAILING, "failed")
     assert grade.pass_to_pass == {LEAST: "not-run"}, "FAIL_TO_PASS tests come first"
 
 
@@ -108,13 +112,13 @@ def test_passing_tests_and_failed_cross_checks_are_two_verdicts(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = Reason(ReasonCode.NOT_REPAIRED, "another input")
-    cross_check = grade_module._CrossCheck(reason, (FAILING[0],), (FAILING[1],))
+    cross_check = grade_module._CrossCheck(reason, BlindResult(unchecked=(FAILING[0],), unspecified=(FAILING[1],)))
     monkeypatch.setattr(grade_module._Grader, "_cross_check", lambda *_, **__: cross_check)
     grade = graded(runner, CODE + "# repaired\n")
     assert (grade.resolved, grade.tests, grade.reason) == (False, True, reason)
     assert (grade.verdict(Rule.STRICT), grade.verdict(Rule.TESTS)) == (False, True)
     assert (grade.unchecked, grade.unspecified) == ((FAILING[0],), (FAILING[1],))
-    assert grade.flags == (Flag(FlagCode.UNCHECKED, (FAILING[0],)),)
+    assert grade.flags == (Flag(FlagCode.UNCHECKED, (FAILING[0],)), Flag(FlagCode.UNSPECIFIED, (FAILING[1],)))
     assert grade.checked == 1 - 1 / len(grade.fail_to_pass)
 
 
@@ -137,26 +141,25 @@ def test_a_run_without_expected_values_that_does_not_end_is_timed_out(runner: Ru
     hasty = replace(runner, settings=replace(runner.settings, time_limit_s=4.0))
     code = CODE + "\nimport sys\nimport time\n\nif 'ssr_blind_recorder' in sys.modules:\n    time.sleep(60)\n"
     grade = graded(hasty, code)
-    assert (grade.resolved, grade.tests, grade.reason.code) == (False, True, ReasonCode.TIMED_OUT)
+    assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TIMED_OUT)
 
 
 def test_a_patch_that_hangs_is_bounded_by_the_original(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The absolute limit is 60 s."""
-    limits, run = [], runner_module.run_suite
+    limits, run = [], runner_module.run_plain
 
-    def watched(*args: Any, **kwargs: Any) -> SuiteRun:
+    def watched(*args: Any, **kwargs: Any) -> ExecResult:
         limits.append(kwargs["limits"].wall_s)
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(runner_module, "run_suite", watched)
-    monkeypatch.setattr(grade_module, "MIN_DURATION_S", 0.1)
+    monkeypatch.setattr(runner_module, "run_plain", watched)
+    monkeypatch.setattr(measure_module, "MIN_DURATION_S", 0.1)
     hangs = BUGGY.replace("return sum", "while True:\n        pass\n    return sum")
-    grade = graded(runner, hangs, like_s=0.2)
+    grade = graded(replace(runner, reference_store=MemoryRecords()), hangs)
     assert grade.reason.code is ReasonCode.TIMED_OUT
     # The original is run within the same limit: the patch is slow, and not the machine.
-    assert limits == [runner.limits_after(0.2).wall_s] * 2
-    assert limits[0] < runner.limits_after(MIN_DURATION_S).wall_s < 60
-    assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
+    assert limits[-1] == limits[-2] < runner.limits_after(MIN_DURATION_S).wall_s < 60
+    assert grade.fail_to_pass == {}
 
 
 def killed(numbers: Iterator[int]) -> Any:
@@ -183,7 +186,7 @@ def test_the_limit_shows_whose_memory_ran_out(
     evidence = Evidence(run, dict.fromkeys(names, TestStatus.NOT_RUN), fault_of(run))
     monkeypatch.setattr(grade_module, "evidence_of", lambda *_, **__: evidence)
     monkeypatch.setattr(grade_module, "oom_kill_count", killed(count()))
-    grade = graded(runner, WRONG)
+    grade = graded(runner, WRONG, full=True)
     assert grade.reason.code is code
     assert grade.resolved is (None if limit is Limit.MACHINE_MEMORY else False)
 
@@ -217,7 +220,7 @@ def test_a_grade_as_json(runner: Runner) -> None:
     data = json.loads(json.dumps(graded(runner, WRONG).to_json()))
     assert set(data) == {
         *("id", "resolved", "tests", "reason", "fail_to_pass", "pass_to_pass", "unchecked", "checked"),
-        *("unspecified", "unvaried"),
+        *("unspecified", "unvaried", "unmoved"),
         *("flags", "flag_details"),
     }
     assert set(data["reason"]) == {"code", "text", "detail"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from model_server import Served, cut_off, dribbling, error, garbage, message, response, serving, slow, tokens
+from model_server import Served, cut_off, dribbling, error, garbage, message, rendered, response, serving, slow, tokens
 
 from harness.models.budget import Budget, BudgetedModel
 from harness.models.factory import open_model
@@ -48,7 +48,7 @@ def test_the_request_follows_the_protocol_and_the_reply_keeps_its_tokens() -> No
     assert request["messages"][3] == {"role": "tool", "content": "calc.py", "tool_call_id": "c1"}
     assert reply.message.tool_calls[0].arguments == {"command": "pwd"}
     assert reply.finish_reason == "tool_calls"
-    assert reply.prompt_ids == tuple(tokens(json.dumps(request["messages"])))
+    assert reply.prompt_ids == tuple(tokens(rendered(request, served)))
     assert reply.token_ids is not None
     assert reply.logprobs is not None
     assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import dribbling, error, garbage, message, serving, tokens
+from model_server import dribbling, error, garbage, message, rendered, serving, tokens
 
 from harness.models.budget import Budget
 from harness.models.factory import open_model
@@ -97,10 +97,10 @@ def test_request_and_reply_are_the_same_as_without_it(name: str) -> None:
     assert reply.message.content == "ok"
     assert reply.message.tool_calls[0].arguments == {"command": "pwd"}
     assert reply.finish_reason == "tool_calls"
-    assert reply.usage.prompt_tokens == len(tokens(json.dumps(request["messages"])))
+    assert reply.usage.prompt_tokens == len(tokens(rendered(request, served)))
     assert (reply.token_ids is not None) is name.startswith("hosted_vllm/")
     if reply.token_ids is not None:
-        assert reply.prompt_ids == tuple(tokens(json.dumps(request["messages"])))
+        assert reply.prompt_ids == tuple(tokens(rendered(request, served)))
         assert reply.logprobs is not None
         assert len(reply.logprobs) == len(reply.token_ids) == reply.usage.completion_tokens
 

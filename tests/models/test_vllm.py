@@ -16,8 +16,10 @@ from harness.records.messages import USER, Message, Sampling
 from pytest_ssr.errors import ModelError, SettingsError
 
 MESSAGES = [Message(USER, "add")]
+# A path after #! must have no space: this is a program of the shell that runs itself with Python.
 PROGRAM = """\
-#!{python}
+#!/bin/sh
+''''exec "{python}" "$0" "$@" # '''
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 if {broken}:

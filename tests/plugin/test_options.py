@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.plugin.options import campaign_arguments, python_path, resolve_paths, rule_settings, store_path
+from pytest_ssr.plugin.options import (
+    campaign_arguments,
+    options_without_effect,
+    python_path,
+    resolve_paths,
+    rule_settings,
+    store_path,
+)
 from pytest_ssr.plugin.sources import number, option
 
 TABLE = """\
@@ -180,3 +187,38 @@ def test_a_run_without_a_job_does_not_read_the_table(pytester: pytest.Pytester) 
     pytester.makepyprojecttoml("[tool.ssr]\nsandbox = 'process'\n")
     pytester.makepyfile("def test_it(): pass")
     assert pytester.runpytest().ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "expected"),
+    [
+        (("-k", "fast"), "", ["-k"]),
+        (("-m", "not slow"), "", ["-m"]),
+        (("--deselect=test_a.py::test_one", "-kfast"), "", ["-k", "--deselect"]),
+        (("--ignore", "slow", "--ignore-glob=*/slow"), "", ["--ignore", "--ignore-glob"]),
+        (("-c", "tox.ini"), "", ["-c"]),
+        (("--override-ini=addopts=-x",), "", ["-o"]),
+        ((), "-m 'not slow'", ["-m"]),
+        (("-v", "-p", "no:cacheprovider", "--tb=short", "--ssr-count=3"), "", []),
+    ],
+)
+def test_options_for_tests_that_do_not_reach_them(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    variable: str,
+    expected: list[str],
+) -> None:
+    # Those of the configuration reach the runs.
+    pytester.makeini("[pytest]\naddopts = -m fast\nmarkers = fast\n")
+    monkeypatch.setenv("PYTEST_ADDOPTS", variable)
+    assert options_without_effect(pytester.parseconfig("--ssr-inject", *arguments)) == expected
+
+
+def test_a_store_is_not_collected(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nnorecursedirs = build\npython_files = *.py\n")
+    pytester.makepyfile(test_a="def test_a(): pass", broken="def test_b(): pass")
+    store = pytester.mkdir(".ssr")
+    (store / "ssr-store.json").write_text("{}")
+    (store / "broken.py").write_text("raise OSError")
+    pytester.runpytest().assert_outcomes(passed=2)

@@ -10,7 +10,7 @@ from plain import plain_python
 from pytest_ssr.campaign.factory import open_campaign, open_runner
 from pytest_ssr.checks.validator import validate
 from pytest_ssr.execution.script_template import default_script
-from pytest_ssr.project.pytest_config import root_options, root_options_of_script
+from pytest_ssr.project.pytest_config import options_of_script, root_options
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.records.verdict import Verdict
@@ -80,7 +80,7 @@ def test_the_root_is_that_of_the_selected_tests(
 
 @pytest.mark.parametrize("options", [root_at("a/b.ini"), root_at("a b/it's.ini"), NONE, ()])
 def test_the_root_can_be_read_from_a_script(options: tuple[str, ...]) -> None:
-    assert root_options_of_script(default_script(["test_a.py"], options=[*options, "-q"])) == options
+    assert options_of_script(default_script(["test_a.py"], options=[*options, "-q"])) == options
 
 
 def validate_first_artifact(folder: Path, project: Path, tests: tuple[str, ...] = ()) -> Verdict:

@@ -115,6 +115,31 @@ def test_system_calls_that_expose_the_kernel_are_refused(tmp_path: Path) -> None
     assert inner.exit_code != 0
 
 
+CACHE = """\
+import os, sys
+
+file = os.open(sys.executable, os.O_RDONLY)
+for tell in (
+    lambda: os.posix_fadvise(file, 0, 4096, os.POSIX_FADV_DONTNEED),
+    lambda: os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT),
+):
+    try:
+        tell()
+    except PermissionError:
+        print("refused")
+print(len(os.pread(file, 4096, 0)))
+"""
+
+
+@pytest.mark.skipif(not seccomp.is_known_here(), reason="no filter for this processor")
+def test_the_page_cache_carries_nothing_between_sandboxes(tmp_path: Path) -> None:
+    """A run could otherwise drop pages of a shared file, and the next one see which are missing."""
+    readable = [Path(sys.prefix), Path(sys.base_prefix)]
+    with BubblewrapProvider().open(tmp_path, mount_at="/w", readable=readable) as sandbox:
+        done = sandbox.exec([sys.executable, "-I", "-c", CACHE], limits=Limits())
+    assert done.stdout.split() == [b"refused", b"refused", b"4096"], done.stderr
+
+
 def test_the_fork_server_may_create_namespaces_and_nothing_else() -> None:
     allowed = set(seccomp.refused(namespaces=False)) - set(seccomp.refused(namespaces=True))
     assert allowed >= {"unshare", "mount", "setns"}

@@ -158,10 +158,49 @@ def test_processes_are_examined_singly_only_if_the_group_may_exceed_a_limit(
     monkeypatch.setattr(proc_usage.Descendants, "usage", record_usage)
     with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
         assert sandbox.exec(["sleep", "0.5"], limits=SMALL).limit is None
-        # One sample at the end looks for leftover processes.
-        assert len(samples) == 1
+        # Only at its end are leftover processes looked for.
+        assert not any(usage.pids for usage in samples)
         script = "i=0; while [ $i -lt 60 ]; do sleep 60 & i=$((i+1)); done; wait"
         assert sandbox.exec(["sh", "-c", script], limits=SMALL).limit is Limit.PROCESSES
+
+
+HOP = """\
+import os, sys, time
+if not os.fork():
+    sys.stdin.readline()
+    if os.fork():
+        os._exit(0)
+    print("hopped", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_process_that_starts_another_while_processes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "HOP": "by-this-test"}
+    command = [sys.executable, "-c", HOP]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, start_new_session=True, **pipes, text=True) as process:
+        descendants = proc_usage.Descendants(process.pid, b"HOP=by-this-test")
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert len(descendants.usage().pids) == 1
+        listdir, lists = os.listdir, []
+
+        def list_then_hop(path: str) -> list[str]:
+            lists.append(listdir(path))
+            if len(lists) == 1:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "hopped\n"
+            return lists[-1]
+
+        monkeypatch.setattr(os, "listdir", list_then_hop)
+        monkeypatch.setattr(os, "killpg", lambda *_: None)
+        descendants.kill()
+        monkeypatch.undo()
+        assert len(lists) > 1
+        assert descendants.usage().pids == set()
 
 
 def test_groups_of_processes_that_are_gone_are_removed(groups: list[Path]) -> None:

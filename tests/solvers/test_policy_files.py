@@ -213,7 +213,7 @@ def test_files_of_other_kinds_are_refused(folder: Path, name: str, kind: str) ->
         path.symlink_to(path)
     elif kind == "large":
         with path.open("wb") as file:
-            file.truncate(1 << 40)
+            file.truncate(arrays.MOST_BYTES + 1)
     else:
         path.write_bytes(b"\xff\0\x1b[31m")
     with pytest.raises(SettingsError):

@@ -16,12 +16,13 @@ from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, Message, ToolCall
 from harness.records.trajectory import SUBMISSIONS, ExitReason, Journal, Trajectory
 from harness.rollouts.submission import submission_of
-from harness.rollouts.task import open_task
+from harness.rollouts.task import open_task, without_copies
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution, SolverTask, decode_patch
 from harness.solvers.replay import ReplaySolver
 from harness.solvers.submission import SubmissionForm, SubmissionSettings
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.sandbox import load_provider
 
 FIX = "sed -i 's/return a - b/return a + b/' calc.py && git diff > fix.diff"
 COMMENT = "echo '# no' >> calc.py && git diff > no.diff"
@@ -121,3 +122,11 @@ def test_the_settings_are_part_of_the_key() -> None:
 def test_the_options_are_for_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "a", "--solver", "search", "--submit", "patch-file"]) == 2
     assert "--submit is for a model that solves, not for search" in capsys.readouterr().err
+
+
+@pytest.mark.apptainer
+def test_the_second_view_of_the_tree_is_not_hidden(proven: Proven) -> None:
+    """A file that is hidden there cannot be replaced in the tree, as `git checkout` and `sed -i` do."""
+    runner, visible = without_copies(proven.artifact, replace(proven.runner, provider=load_provider("apptainer")))
+    assert [leak for leak in visible if not leak.is_of_library] == []
+    assert not [path for path in runner.interpreter.hidden if path.startswith("/ssr-tree")]

@@ -27,6 +27,10 @@ class Served:
     models: Any = None
     """The list of served models; None for `tiny` alone."""
     url: str = ""
+    passes_tools: bool = True
+    """Whether the chat template renders the tools of a request."""
+    probes: int = 0
+    """Requests for one token, by which a client finds out what the server can do; they take no reply."""
     closed: bool = False
     """If true, open connections get no more replies."""
 
@@ -45,9 +49,14 @@ def tokens(text: str) -> list[int]:
     return list(text.encode())
 
 
+def rendered(request: dict[str, Any], served: Served) -> str:
+    tools = request.get("tools") if served.passes_tools else None
+    return json.dumps(request["messages"]) + (json.dumps(tools) if tools else "")
+
+
 def response(reply: dict[str, Any], request: dict[str, Any], served: Served) -> dict[str, Any]:
     text = json.dumps(reply)
-    prompt = json.dumps(request["messages"])
+    prompt = rendered(request, served)
     choice: dict[str, Any] = {
         "index": 0,
         "message": reply,
@@ -99,8 +108,12 @@ def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
                 if served.tokenizes != 200:
                     self._send(served.tokenizes, {}, b"{}")
                     return
-                count = len(tokens(json.dumps(request["messages"])))
+                count = len(tokens(rendered(request, served)))
                 self._send(200, {}, json.dumps({"count": count, "max_model_len": served.max_model_len}).encode())
+                return
+            if request["max_tokens"] == 1:
+                served.probes += 1
+                self._send(200, {}, json.dumps(response(message("Hello"), request, served)).encode())
                 return
             served.asked.append(request)
             served.keys.append(self.headers.get("authorization", ""))

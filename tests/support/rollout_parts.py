@@ -11,11 +11,11 @@ from typing import Any
 from harness.exporters.protocol import Choices, Task
 from harness.exporters.record import Record
 from harness.exporters.record_builder import RolloutContext, record_of
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 from harness.records.episode import Rollout
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 from pytest_ssr.records.reasons import Reason, ReasonCode
 
 AS_TOLD = Reason(ReasonCode.TESTS_FAIL, "as told")
@@ -106,6 +106,7 @@ class Several:
     given: Sequence[Record]
     task: Task | None = None
     left: list[tuple[str, str]] = field(default_factory=list)
+    codes: list[SkipCode] = field(default_factory=list)
 
     def records(self) -> Any:
         return iter(self.given)
@@ -115,6 +116,7 @@ class Several:
 
     def leave(self, name: str, error: SkippedError) -> None:
         self.left.append((name, str(error)))
+        self.codes.append(error.code)
 
 
 def rows(form: Any, *records: Record, **choices: Any) -> list[dict[str, Any]]:

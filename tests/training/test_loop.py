@@ -20,7 +20,7 @@ from harness.training.search.loop import LoopReport, NotAttempted, not_attempted
 from harness.training.search.stored_bugs import bug_in_one_function, stored_bugs
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
-from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -124,7 +124,7 @@ def test_a_stored_bug_that_cannot_be_read_is_left_out(tmp_path, capsys, damage):
     elif damage == "large":
         (tree,) = (store / "trees").glob("*/tree/src/one.py")
         tree.chmod(0o644)
-        os.truncate(tree, 1 << 44)
+        tree.write_bytes(bytes(MAX_FILE_BYTES + 1))
     elif damage == "manifest":
         (manifest,) = (store / "trees").glob("*/manifest.json")
         manifest.write_text(json.dumps({"src/one.py": [[1], "hash"], "../other.py": [0o100644, "hash"]}))

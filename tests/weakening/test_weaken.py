@@ -282,3 +282,49 @@ def test_a_tuple_of_one_set_keeps_its_comma(gone: list[int], expected: str) -> N
     indices = {i: (("a", n), ("b", n)) for n, i in enumerate(ids)}
     done = run(source, [ids[n] for n in gone], ids, indices)
     assert done.changes["t.py"].decode() == source.replace("((1, 2), (3, 4))", expected)
+
+
+MADE = """\
+def make(number):
+    class TestMade:
+        def test_a(self):
+            assert number
+
+        def test_b(self):
+            assert number + 1
+
+    return TestMade
+
+
+TestOne, TestTwo = make(1), make(2)
+"""
+
+
+def of_files(files: dict[str, str], failing: list[str], collected: list[str]) -> Weakening:
+    return weaken(lambda p: files[p].encode(), list(files), failing=failing, collected=collected, parameters={})
+
+
+def test_a_test_of_a_class_that_a_function_makes_is_removed_from_all_of_them() -> None:
+    collected = [f"t.py::{c}::{name}" for c in ("TestOne", "TestTwo") for name in ("test_a", "test_b")]
+    new = of_files({"t.py": MADE}, ["t.py::TestOne::test_a"], collected)
+    assert new.changes["t.py"].decode() == MADE.replace("        def test_a(self):\n            assert number\n\n", "")
+    assert (new.removed, new.unremovable) == (("t.py::TestOne::test_a", "t.py::TestTwo::test_a"), ())
+    # The class is named after its definition.
+    new = of_files({"t.py": MADE}, collected, collected)
+    assert "    class TestMade:\n        pass\n" in new.changes["t.py"].decode()
+
+
+def test_a_definition_in_a_function_is_left_alone_if_the_test_has_another() -> None:
+    files = {"t.py": MADE + "\n\ndef test_a():\n    assert make\n"}
+    new = of_files(files, ["t.py::test_a"], ["t.py::test_a", "t.py::TestOne::test_a"])
+    assert new.changes["t.py"].decode() == MADE
+    new = of_files(files, ["t.py::TestOne::test_a"], ["t.py::test_a", "t.py::TestOne::test_a"])
+    assert new.removed == ("t.py::TestOne::test_a",)
+
+
+def test_an_imported_class_loses_its_test_where_it_is_defined() -> None:
+    suites = "class TestAll:\n    def test_a(self):\n        assert 1\n"
+    files = {"t.py": "from suites import TestAll\n", "suites.py": suites}
+    new = of_files(files, ["t.py::TestAll::test_a"], ["t.py::TestAll::test_a"])
+    assert dict(new.changes) == {"suites.py": b"class TestAll:\n    pass\n"}
+    assert (new.removed, new.unremovable) == (("t.py::TestAll::test_a",), ())

@@ -7,11 +7,13 @@ import functools
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
+from harness.diffs import AppliedDiff, DiffError, apply_diff, require_diff
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
 from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.checks.validator import Validation
@@ -19,10 +21,12 @@ from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.execution.test_runners import PYTEST
-from pytest_ssr.grading import grade_patch
+from pytest_ssr.grading import BaselineSource, Grade, grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
+from pytest_ssr.progress import counted
 from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_to_json
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
 from pytest_ssr.storage.baseline_store import project_baseline
@@ -91,10 +95,10 @@ def list_store(settings: ListSettings) -> int:
         terminal.echo(f"{entry['id']}  damaged: {entry['error']}", "bad")
     for row in rows:
         terminal.echo(
-            f"{row['id']}  {row['strategy']:11} {row['operator']:22} {row['files']} files  "
+            f"{row['id']}  {row['strategy']:11} {row['operator']:22} {counted(row['files'], 'file')}  "
             f"+{row['lines_added']} -{row['lines_removed']}  F2P {row['fail_to_pass']}  {row['place']}"
         )
-    terminal.echo(f"{len(rows)} artifacts")
+    terminal.echo(counted(len(rows), "artifact"))
     return ExitCode.NO if damaged else ExitCode.DONE
 
 
@@ -150,36 +154,62 @@ def grade(settings: GradeSettings) -> int:
     store_path = settings.store or settings.repo / ".ssr"
     store = Store(store_path) if store_path.is_dir() else None
     artifact = read_artifact(resolve_artifact(settings.artifact, store))
-    patch = _patch(settings.patch)
+    submitted = _submitted(settings.patch)
+    terminal = Terminal(quiet=settings.json)
+    terminal.status("copying the project")
     # The author of the patch is unknown.
     with _opened_runners(settings, trusted=False) as runners:
         runner = runners(runner_of_script(artifact.script))
         verdict = _stored_verdict(artifact, store, runner)
         if verdict is None:
+            terminal.status("validating the artifact first")
             verdict = Validation(artifact, runner).verdict()
             if not verdict.valid:
                 raise ArtifactError(f"the artifact is not valid and cannot be graded: {verdict.explanation}")
-        result = grade_patch(
-            runner,
-            artifact,
-            patch,
-            fail_to_pass=verdict.fail_to_pass,
-            pass_to_pass=verdict.pass_to_pass,
-            like_s=verdict.original_s or None,
-            refuse_tests=settings.test_changes == "refuse",
-            full=settings.full,
-            baseline=functools.partial(project_baseline, runner, store) if store is not None else None,
-        )
+        terminal.status("grading the patch")
+        baseline = functools.partial(project_baseline, runner, store) if store is not None else None
+        result = _grade(submitted, artifact, verdict, runner, settings, baseline)
     decisive = result.verdict(settings.rule)
     if settings.json:
         print(json.dumps(result.to_json(), indent=1))
     else:
-        terminal = Terminal()
         word = {True: "resolved", False: "unresolved", None: "no grade"}[decisive]
         terminal.echo(f"{word}: {result.reason.text}", "valid" if decisive else "bad")
         for flag in result.flags:
             terminal.echo(f"flag: {flag.text}", "missed")
     return {True: ExitCode.DONE, False: ExitCode.NO, None: ExitCode.BROKEN}[decisive]
+
+
+def _grade(
+    submitted: bytes,
+    artifact: BugArtifact,
+    verdict: Verdict,
+    runner: Runner,
+    settings: GradeSettings,
+    baseline: BaselineSource | None,
+) -> Grade:
+    applied = AppliedDiff(Patch())
+    try:
+        if submitted:
+            applied = apply_diff(submitted, unsolved_state(runner, artifact).entry)
+    except DiffError as error:
+        if error.code is ReasonCode.PATCH_UNREADABLE:
+            raise
+        name = artifact.content_id(runner.snapshot.tree_hash)
+        return Grade(name, False, Reason(error.code, str(error)), tests=False)
+    grade = grade_patch(
+        runner,
+        artifact,
+        applied.patch,
+        fail_to_pass=verdict.fail_to_pass,
+        pass_to_pass=verdict.pass_to_pass,
+        like_s=verdict.original_s or None,
+        surface=verdict.surface,
+        refuse_tests=settings.test_changes == "refuse",
+        full=settings.full,
+        baseline=baseline,
+    )
+    return replace(grade, flags=(*applied.flags, *grade.flags))
 
 
 def _stored_verdict(artifact: BugArtifact, store: Store | None, runner: Runner) -> Verdict | None:
@@ -188,7 +218,8 @@ def _stored_verdict(artifact: BugArtifact, store: Store | None, runner: Runner) 
     return verdict if verdict is not None and verdict.valid else None
 
 
-def _patch(path: Path) -> Patch:
+def _submitted(path: Path) -> bytes:
+    """Return a submitted diff, empty if nothing was submitted; raises ArtifactError for what cannot be a diff."""
     try:
         # Not more than it takes to see that the diff is too large.
         if str(path) == "-":
@@ -198,7 +229,10 @@ def _patch(path: Path) -> Patch:
                 data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
-    return Patch.parse(data)
+    if data.strip():
+        require_diff(data)
+        return data
+    return b""
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from harness.storage.atomic_write import write_text
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SandboxError, SettingsError
 from pytest_ssr.interrupts import workers
+from pytest_ssr.progress import counted
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 
 ROWS, IDS, IMAGES = "evaluation.jsonl", "instance_ids.txt", "docker_images.txt"
@@ -40,7 +41,10 @@ def assets(settings: AssetsSettings) -> int:
         write_text(settings.out / IDS, "".join(f"{i.id}\n" for i in instances))
         write_text(settings.out / IMAGES, "".join(f"{name}\n" for name in images))
     write_lines(settings.out / ROWS, [row_of(i) for i in instances])
-    terminal.echo(f"{len(instances)} instances, {len(images)} images: {display_path(settings.out)}", "heading")
+    terminal.echo(
+        f"{counted(len(instances), 'instance')}, {counted(len(images), 'image')}: {display_path(settings.out)}",
+        "heading",
+    )
     failed = {} if settings.no_pull else _pull_all(images, settings.jobs, terminal)
     if settings.json:
         report = {"instances": len(instances), "images": images, "failed": failed, "pulled": not settings.no_pull}

@@ -32,6 +32,7 @@ from harness.executors.pytest_executor import require_xdist, run_units
 from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
+from harness.models.protocol import label_of
 from harness.records.evaluation_result import EvaluationResult, Status
 from harness.settings.commands import EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
@@ -102,7 +103,7 @@ def _with_store_rows(run: EvaluationSettings, terminal: Terminal) -> EvaluationS
 def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None) -> Work:
     """Read the dataset, and open the grader and the solver; raises an SsrError for invalid settings or data.
 
-    report: called with each mismatch that is not an error.
+    report: called with each mismatch, and with what a server lacks; neither is an error.
     """
     run = settings.evaluation
     instances = chosen_rows(run.dataset, run.selection)
@@ -113,7 +114,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
     if settings.players.judge.model and "judge" in settings.typed:
         raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
-    return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True)
+    return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True, report=report)
 
 
 def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_trees: bool) -> Grader:
@@ -133,13 +134,21 @@ def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_tre
 
 
 def _open_rollouts(
-    settings: RunSettings, store: Store, instances: Sequence[Instance], *, workers: int, keep_trees: bool
+    settings: RunSettings,
+    store: Store,
+    instances: Sequence[Instance],
+    *,
+    workers: int,
+    keep_trees: bool,
+    report: Callable[[str], None] = lambda _: None,
 ) -> RolloutWork:
-    """Return the rollouts of a run. workers: how many share its budget."""
+    """Return the rollouts of a run. workers: how many share its budget. report: called with what a server lacks."""
     chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
     players = open_players(chosen, settings.typed, store.root, load_extensions())
     solver = chosen_solver(chosen, players)
-    name = require_name(settings.name or solver.name, "--name")
+    for line in players.remarks():
+        report(line)
+    name = require_name(settings.name or label_of(solver), "--name")
     units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]
     by_statement = is_model(chosen.solver.name) and not settings.show_tests
     return RolloutWork(

@@ -31,6 +31,7 @@ from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError, StoreWriteError
 from pytest_ssr.installed_plugins import load_extensions
+from pytest_ssr.progress import counted
 
 _STATUS_INTERVAL_ROWS = 500
 _UNSET = (None, "", (), False)
@@ -251,7 +252,7 @@ def _print_summary(
         terminal.echo(f"nothing to export as {form.name}; nothing is written", "bad")
         return
     for name, facts in sorted(report.files.items()):
-        terminal.echo(f"{name}: {facts['rows']} rows, {facts['bytes']} bytes", "valid")
+        terminal.echo(f"{name}: {counted(facts['rows'], 'row')}, {facts['bytes']} bytes", "valid")
     if report.on_policy:
-        terminal.echo(f"on-policy: {report.on_policy[True]} of {report.on_policy.total()} rows")
-    terminal.echo(f"{form.name}: {report.total} rows in {destination.out}", "heading")
+        terminal.echo(f"on-policy: {report.on_policy[True]} of {counted(report.on_policy.total(), 'row')}")
+    terminal.echo(f"{form.name}: {counted(report.total, 'row')} in {destination.out}", "heading")

@@ -8,7 +8,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from harness.cli.exit_code import ExitCode
@@ -16,10 +16,10 @@ from harness.cli.terminal import Terminal
 from harness.settings.setup import InitSettings
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.campaign.report import estimated_s
+from pytest_ssr.campaign.report import estimated_s, left_out_line
 from pytest_ssr.errors import ProjectError, SettingsError, StoreWriteError, os_error_advice
 from pytest_ssr.options import PluginSettings
-from pytest_ssr.progress import ProgressLines, format_duration
+from pytest_ssr.progress import ProgressLines, counted, format_duration
 from pytest_ssr.project.settings_table import read_project_table
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.storage.baseline_store import project_baseline
@@ -50,6 +50,8 @@ class Seen:
     interpreter: str
     python: str
     sandbox: str
+    left_out: str = ""
+    """Files whose tests could not be collected, with the reason."""
 
     @property
     def count(self) -> int:
@@ -121,16 +123,17 @@ def source_roots(paths: Sequence[str]) -> list[str]:
 
 
 def _look(settings: InitSettings, terminal: Terminal) -> Seen:
-    progress = ProgressLines(live=terminal.status if terminal.is_live else None, plain=terminal.note)
+    progress = ProgressLines(live=terminal.status, plain=terminal.note)
     with ExitStack() as stack:
         # A dry run leaves nothing behind.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ssr-init-")))
         store = Store(scratch / "store" if settings.dry_run else settings.store or settings.repo / ".ssr")
         options = settings.execution.run_options()
+        terminal.status("copying the project and collecting its tests")
         start = time.perf_counter()
         runner = open_runner(settings.repo, store, **options, progress=progress)
         collection_s = time.perf_counter() - start
-        baseline = project_baseline(runner, store)
+        baseline = project_baseline(replace(runner, progress=progress), store)
         terminal.status("")
         tests = set(baseline.files)
         code = [path for path in runner.snapshot.code_paths() if path in baseline.sources and path not in tests]
@@ -147,20 +150,18 @@ def _look(settings: InitSettings, terminal: Terminal) -> Seen:
         interpreter=str(runner.interpreter.executable),
         python=baseline.python,
         sandbox=runner.provider.name,
+        left_out=baseline.note,
     )
 
 
 def _seen_lines(seen: Seen) -> list[str]:
     return [
-        f"tests: {seen.passing} of {seen.tests} pass, in {_files(seen.test_files)}",
+        f"tests: {seen.passing} of {seen.tests} pass, in {counted(seen.test_files, 'file')}",
+        *([left_out_line(seen.left_out)] if seen.left_out else []),
         f"time: {seen.collection_s:.1f} s to copy the project and collect, {seen.run_s:.1f} s for one run",
-        f"code: {_files(seen.code_files)} that the tests import, in {', '.join(seen.sources)}",
+        f"code: {counted(seen.code_files, 'file')} that the tests import, in {', '.join(seen.sources)}",
         f"interpreter: {seen.interpreter} (Python {seen.python}); sandbox {seen.sandbox}",
     ]
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
 
 
 def _require_without_section(path: Path) -> None:

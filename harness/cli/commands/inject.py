@@ -162,10 +162,12 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         extra_injectors=extensions.injectors(),
         extra_sandboxes=extensions.sandboxes(),
         extra_checks=extensions.checks(),
-        progress=ProgressLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
+        progress=ProgressLines(live=terminal.status, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
+    if settings.fail_under is None:
+        campaign.require_artifacts()
     estimate = estimate_line(campaign, settings.count, settings.jobs)
     # With a gate, the number of changes decides how long the run takes.
     if estimate is not None and settings.fail_under is None:

@@ -57,6 +57,8 @@ def solve(settings: SolveSettings) -> int:
         directory = resolve_artifact(settings.artifact, store)
         artifact = read_artifact(directory)
         terminal = Terminal(quiet=settings.json)
+        for line in players.remarks():
+            terminal.note(line)
         terminal.status("copying the project")
         runner = open_runner(
             settings.repo,
@@ -69,7 +71,15 @@ def solve(settings: SolveSettings) -> int:
         verdict = validated_verdict(
             artifact, runner, store, begin=lambda: terminal.status("validating the artifact first")
         )
-        terminal.status(f"{solver.name}: measuring the task's tests")
+        wanted = settings.players.solver.attempts
+        terminal.status(f"{solver.name}: {wanted} attempt{'s' if wanted > 1 else ''}")
+        done: list[Rollout] = []
+
+        def show(rollout: Rollout) -> None:
+            done.append(rollout)
+            terminal.echo(*_attempt_line(rollout))
+            terminal.status(f"{solver.name}: {len(done)} of {wanted} attempts done" if len(done) < wanted else "")
+
         solving = RolloutRunner(
             runner.scoped(),
             artifact,
@@ -84,9 +94,9 @@ def solve(settings: SolveSettings) -> int:
             baseline=lambda: project_baseline(runner, store),
         )
         rollouts = solving.attempts(
-            settings.players.solver.attempts,
+            wanted,
             units=LocalExecutor(settings.jobs).units(solving),
-            progress=lambda r: terminal.echo(*_attempt_line(r)),
+            progress=show,
         )
     return _report_solved(settings, terminal, solver, store, verdict, rollouts)
 
@@ -160,6 +170,8 @@ def play(settings: PlaySettings) -> int:
         judge = chosen_judge(settings.players.judge, players)
         store = Store(store_path)
         terminal = Terminal(quiet=settings.json)
+        for line in players.remarks():
+            terminal.note(line)
         terminal.status("copying the projects and measuring their tests")
         projects = [
             project

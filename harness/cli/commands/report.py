@@ -19,7 +19,9 @@ from pytest_ssr.campaign.findings import Findings, campaign_findings, stored_fin
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.campaign.report_files import ReportFiles, page_path
 from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
-from pytest_ssr.project.snapshot import STORE_MARK, require_directory
+from pytest_ssr.options import STORE_MARK
+from pytest_ssr.progress import counted
+from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.storage.store import Store
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ def _write_findings(settings: ReportSettings, files: ReportFiles, findings: Find
         print(json.dumps({"path": str(path), **counts, "bugs": len(findings.bugs), "bytes": size}, indent=1))
     else:
         Terminal().echo(
-            f"{display_path(path)}: {score.noticed} of {score.tried} changes noticed, "
-            f"{len(findings.bugs)} proven bugs, {size / _MIB:.1f} MiB"
+            f"{display_path(path)}: {score.noticed} of {counted(score.tried, 'change')} noticed, "
+            f"{counted(len(findings.bugs), 'proven bug')}, {size / _MIB:.1f} MiB"
         )
     return ExitCode.DONE
 

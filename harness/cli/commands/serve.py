@@ -14,7 +14,7 @@ from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
 from harness.settings.serving import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
 
 if TYPE_CHECKING:
     from harness.database.records import DatabaseRecords

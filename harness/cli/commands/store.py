@@ -12,7 +12,8 @@ from harness.database.sharing import has_database, require_packages, share_store
 from harness.settings.service import StoreCheckSettings, StoreGcSettings, StoreMigrateSettings, StoreSizeSettings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.options import STORE_MARK
+from pytest_ssr.progress import counted
 
 _MOST_SHOWN = 20
 _MIB = 1 << 20
@@ -82,7 +83,7 @@ def check(settings: StoreCheckSettings) -> int:
         terminal.echo(f"ssr store check {display_path(root)} --repair, on a machine that has them, writes them again")
     if found.unshared:
         terminal.echo(f"ssr store migrate {display_path(root)} takes over what is not in the database")
-    terminal.echo(f"{found.files} files, {found.bytes / _MIB:.1f} MiB", "valid" if healthy else "")
+    terminal.echo(f"{counted(found.files, 'file')}, {found.bytes / _MIB:.1f} MiB", "valid" if healthy else "")
     return ExitCode.DONE if healthy else ExitCode.NO
 
 

@@ -91,14 +91,15 @@ class Transcript:
     def next_prompt(self) -> Addition:
         """Return the tokens before the next reply; raises ContextError if not even the required messages fit."""
         while True:
-            sent = list(self._window.prompt(self._messages).messages) if self._window else list(self._messages)
+            prompt = self._window.prompt(self._messages) if self._window else None
+            sent = list(prompt.messages if prompt else self._messages)
             continues = self._continues(sent)
             ids = self._continuation(sent[-1].content) if continues else self._chat.encode(_plain(sent), ask=True)
             length = (self._length if continues else 0) + len(ids)
-            if self._window is None or length <= self._budget:
+            if self._window is None or prompt is None or length <= self._budget:
                 break
             # The tokens as they were sampled are more than those of the same text.
-            self._window.tighten()
+            self._window.tighten(prompt)
         self._sent, self._length = sent, length
         return Addition(ids, begins=not continues)
 

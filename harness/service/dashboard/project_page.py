@@ -31,6 +31,7 @@ _WORDS = {
     CandidateStatus.SURVIVED: "survived",
     CandidateStatus.VALID: "proven bug",
     CandidateStatus.REJECTED: "rejected",
+    CandidateStatus.UNDECIDED: "undecided",
     CandidateStatus.NOT_EXERCISED: "not exercised",
     CandidateStatus.TIMED_OUT: "timed out",
 }

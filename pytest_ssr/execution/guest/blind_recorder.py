@@ -1,13 +1,15 @@
 """A pytest plugin and module for blind tests: write what they compute as plain data, one JSON list per line.
 
-Input: `SSR_VALUES` (a file to append to), `SSR_COPIES` and `SSR_COPY_S` (see `CopyBound`). Output: [id of the test,
-number of the assertion, truth or null, [values]].
+Input: `SSR_VALUES` (a file to append to), `SSR_COPIES`, `SSR_COPY_S` and `SSR_TESTS` (see `CopyBound`).
+Output: [id of the test, number of the assertion, truth or null, [values]].
 What it needs is bound here, before the project is imported. Nothing in this process holds the expected values.
 """
 
+import builtins
 import faulthandler
 import os
 import signal
+import sys
 from builtins import (  # a project may replace them later
     AssertionError,
     BaseException,
@@ -16,9 +18,11 @@ from builtins import (  # a project may replace them later
     bool,
     float,
     getattr,
+    int,
     isinstance,
     len,
     max,
+    set,
     str,
     tuple,
     type,
@@ -27,13 +31,15 @@ from builtins import (  # a project may replace them later
 import ssr_blind_values
 
 _FD = os.open(os.environ.pop("SSR_VALUES"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+_modules = sys.modules
 _devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 _write = os.write
 _plain, _brief = ssr_blind_values.plain_data, ssr_blind_values.brief
 _encode, _OPAQUE = ssr_blind_values.encode, ssr_blind_values.OPAQUE
 _MOST_BYTES, _LEAST_LINE, _RAISED = 900000, 40, ["!"]
-_case, _room, _share = [""], {}, [_MOST_BYTES]
+_case, _room, _share, _watched = [""], {}, [_MOST_BYTES], set()
 _copies, _copy_s = os.environ.pop("SSR_COPIES", ""), float(os.environ.pop("SSR_COPY_S", "2"))
+_tests = int(os.environ.pop("SSR_TESTS", "0"))
 _stuck_s = max(2.0, 5 * _copy_s)
 
 
@@ -47,13 +53,17 @@ def pytest_collection_finish(session):
 
 
 def share_among(tests):
-    """Divide the space for values among a number of tests."""
-    _share[0] = max(600, _MOST_BYTES // max(1, tests))
+    """Divide the space for values among a number of tests; if that of a whole run is known, among these."""
+    _share[0] = max(600, _MOST_BYTES // max(1, _tests or tests))
 
 
 def start(nodeid, location):
     """Store which test runs."""
     _case[0] = nodeid
+    # As `--hypothesis-seed` does: the same code draws the same examples.
+    hypothesis = _modules.get("hypothesis.core")
+    if hypothesis is not None:
+        hypothesis.global_force_seed = 0
     if _copies and _copies in nodeid:
         signal.signal(signal.SIGPROF, _too_slow)
         signal.setitimer(signal.ITIMER_PROF, _copy_s)
@@ -62,7 +72,8 @@ def start(nodeid, location):
 
 
 def finish(nodeid, location):
-    """End the time limit of a test."""
+    """Write nothing until another test runs, and end the time limit of this one."""
+    _case[0] = ""
     if _copies and _copies in nodeid:
         signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
@@ -143,6 +154,30 @@ def attempt(varied, own):
         return own()
 
 
+def watch(number, value):
+    """Keep the truth of a condition that a patch adds; return its value."""
+    try:
+        _watched.add((number, bool(value)))
+    except Exception:
+        _watched.update(((number, True), (number, False)))
+    return value
+
+
+# Where code that is imported as any module finds it.
+builtins._ssr_watch = watch
+
+
+def note(*values):
+    """Write plain data that belongs to no test, and the truth of the conditions."""
+    seen = ["%d%s" % (number, "+" if is_true else "-") for number, is_true in _watched]
+    _write(_FD, (_encode(["", 0, None, [*values, seen]]) + "\n").encode())
+
+
+def pytest_unconfigure(config):
+    """Write what no single test has written."""
+    note([], [], [], [], [])
+
+
 class Raising:
     """A context manager around code that is expected to raise; writes what it raises.
 
@@ -185,6 +220,8 @@ def _text(value):
 
 def _line(site, held, values):
     case = _case[0]
+    if not case:
+        return
     remaining = _room.get(case, _share[0])
     if remaining < _LEAST_LINE:  # a test may assert a million times
         return

@@ -54,6 +54,9 @@ _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 4000, 12, 5000
 _MOST_ATTRIBUTE = 300
 _LARGEST = 2**53
 OPAQUE = ["?"]
+# Names of classes that are subclasses of built-in types: only what the base type holds is encoded.
+subclasses = set()
+_BUILT_IN = frozenset((int, float, str, bytes, bytearray, tuple, list, dict, set, frozenset, bool))
 # Sorts before the names of attributes.
 _ITEMS = "()"
 
@@ -75,6 +78,8 @@ class _Encoder:
         kind = type(value)
         if value is None or kind is bool:
             return value
+        if kind not in _BUILT_IN and not _BUILT_IN.isdisjoint(kind.__mro__):
+            subclasses.add(kind)
         if issubclass(kind, int):
             number = int.__add__(value, 0)
             return number if -_LARGEST < number < _LARGEST else ["i", "%x" % number]

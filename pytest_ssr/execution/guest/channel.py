@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 
 import ssr_system_calls
@@ -65,8 +66,12 @@ def shuffled(items, seed):
 
 
 def imported(root):
-    """Return the imported files of the tree, and the modules that the tree has but that came from elsewhere."""
+    """Return the imported files of the tree, and the modules that the tree has but that came from elsewhere.
+
+    What tests of pytest plugins have made in a temporary folder, and run there with pytest, is no such module.
+    """
     prefix = root.rstrip("/") + "/"
+    temporary = os.path.realpath(tempfile.gettempdir()) + "/"
     sources, foreign = set(), set()
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
@@ -76,12 +81,17 @@ def imported(root):
         if path.startswith(prefix):
             if "/site-packages/" not in path:
                 sources.add(path[len(prefix) :])
-        elif "." not in name:
+        elif "." not in name and not is_rewritten(module) and not os.path.realpath(path).startswith(temporary):
             for base in ("src/", ""):
                 for tail in ("/__init__.py", ".py"):
                     if os.path.exists(prefix + base + name + tail):
                         foreign.add(name + " (" + path + ")")
     return sorted(sources), sorted(foreign)
+
+
+def is_rewritten(module):
+    """Return whether a hook of pytest has loaded a module: a test file, a conftest.py or a plugin."""
+    return type(getattr(module, "__dict__", {}).get("__loader__")).__name__ == "AssertionRewritingHook"
 
 
 def outside_modules(root):
@@ -90,8 +100,8 @@ def outside_modules(root):
     names = []
     for name, module in list(sys.modules.items()):
         facts = getattr(module, "__dict__", {})
-        path, loader = facts.get("__file__"), facts.get("__loader__")
+        path = facts.get("__file__")
         inside = isinstance(path, str) and path.startswith(prefix) and "/site-packages/" not in path
-        if isinstance(name, str) and path and not inside and type(loader).__name__ != "AssertionRewritingHook":
+        if isinstance(name, str) and path and not inside and not is_rewritten(module):
             names.append(name)
     return [name for name in names if name != "__main__" and not name.startswith("ssr_")]

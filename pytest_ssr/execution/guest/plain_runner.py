@@ -1,17 +1,24 @@
 """Run blind tests without pytest in charge: no capture, no plugins, no warning filters.
 
-Input: `SSR_VALUES` for the recorder; on standard input one JSON object: `cases` ([id, file, {parameter: row}], ids of
-pytest), `pytest` (import it first), `ahead_s` (seconds by which the clocks are ahead), `moved` (the tests
-were moved) and `seed` (for how many objects are created between the tests, so that others get other addresses).
-Output: what the recorder writes. Each test runs twice; the second time its id ends with `again`. Fixtures of the
-project, `monkeypatch`, `request` and `tmp_path` are made for each test; tests that need others of pytest are skipped.
+Input: `SSR_VALUES` and the like for the recorder; on standard input one JSON object: `cases` ([id, file,
+{parameter: row}, rounds], ids of pytest), `pytest` (import it first), `ahead_s` (seconds by which the clocks are
+ahead), `moved` (the tests were moved), `between_s` (CPU seconds for which tests are repeated between the rounds,
+without being written) and `seed` (for how many objects are created between the tests, so that others get other
+addresses). Output: what the recorder writes. In the second round, ids end with `again`. Fixtures of the project and
+some of pytest's are made for each test; tests that need others are skipped. Unless it is imported first, pytest is
+hidden from code that looks for it among the modules.
 """
 
+import asyncio
+import builtins
+import collections
 import contextlib
 import functools
 import importlib
 import inspect
+import io
 import json
+import logging
 import os
 import pathlib
 import random
@@ -21,12 +28,16 @@ import time
 import types
 import unittest
 
+import ssr_blind_provenance as provenance
 import ssr_blind_recorder as recorder
+import ssr_blind_values as values
 
 # As with `python -m`; the first entry was the folder of this file.
 sys.path[0] = os.getcwd()
 _AGAIN = "again"
-_MOST_SPARE = 1000
+_MOST_SPARE, _MOST_REPEATS = 1000, 300
+_STREAMS = sys.stdout, sys.stderr
+_HIDDEN = ("pytest", "_pytest", "pluggy", "iniconfig")
 _MODULE_SETUPS = ("setup_module", "setUpModule")
 
 
@@ -48,6 +59,35 @@ def _set_ahead(seconds):
     asctime, strftime = time.asctime, time.strftime
     time.asctime = lambda t=None: asctime(time.localtime() if t is None else t)
     time.strftime = lambda form, t=None: strftime(form, time.localtime() if t is None else t)
+
+
+class _Hidden:
+    """Serves pytest to those who import it, and keeps it out of `sys.modules` at all other times."""
+
+    def __init__(self):
+        self.modules, self.depth, self.original = {}, 0, builtins.__import__
+
+    def imported(self, name, globals=None, locals=None, fromlist=(), level=0):
+        importer = (globals or {}).get("__name__") or ""
+        if not self.is_hidden(importer) and (level or not self.is_hidden(name)):
+            return self.original(name, globals, locals, fromlist, level)
+        with self.shown():
+            return self.original(name, globals, locals, fromlist, level)
+
+    def is_hidden(self, name):
+        return name.partition(".")[0] in _HIDDEN
+
+    @contextlib.contextmanager
+    def shown(self):
+        sys.modules.update(self.modules)
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+            if not self.depth:
+                for name in [name for name in sys.modules if self.is_hidden(name)]:
+                    self.modules[name] = sys.modules.pop(name)
 
 
 class _Modules:
@@ -132,11 +172,9 @@ class _Fixtures(contextlib.ExitStack):
                 marker, function = _fixture(holder, attribute)
                 if marker is not None and (marker.name or attribute) == name:
                     return self.result(function, self.request(name, marker.params))
-        if name == "tmp_path":
-            return pathlib.Path(tempfile.mkdtemp())
-        if name == "monkeypatch":
-            return self.enter_context(importlib.import_module("pytest").MonkeyPatch.context())
-        raise _UnfitError
+        if name not in _FIXTURES:
+            raise _UnfitError
+        return _FIXTURES[name](self)
 
     def request(self, name, params):
         request = types.SimpleNamespace(getfixturevalue=self.value, addfinalizer=self.callback)
@@ -158,6 +196,143 @@ class _Fixtures(contextlib.ExitStack):
         return value
 
 
+class _Sink(io.RawIOBase):
+    """Keeps what is written to it; like a terminal or a pipe, it cannot be rewound."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = []
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.parts.append(bytes(data))
+        return len(data)
+
+
+class _Captured:
+    """What is written to the standard streams, as the fixture `capsys` of pytest gives it."""
+
+    Result = collections.namedtuple("Result", "out err")
+
+    def __init__(self):
+        self.sinks = [_Sink(), _Sink()]
+        self.streams = [
+            io.TextIOWrapper(io.BufferedWriter(sink), encoding="utf-8", newline="", write_through=True)
+            for sink in self.sinks
+        ]
+
+    def readouterr(self):
+        texts = []
+        for sink, stream in zip(self.sinks, self.streams):
+            stream.flush()
+            texts.append(b"".join(sink.parts).decode("utf-8", "replace"))
+            del sink.parts[:]
+        return self.Result(*texts)
+
+    @contextlib.contextmanager
+    def disabled(self):
+        with _streams(*_STREAMS):
+            yield
+
+
+@contextlib.contextmanager
+def _streams(out, err):
+    """Exchange the standard streams, and what they were at first: code may see whether it is captured."""
+    streams = {"stdout": out, "stderr": err, "__stdout__": out, "__stderr__": err}
+    before = {name: getattr(sys, name) for name in streams}
+    try:
+        vars(sys).update(streams)
+        yield
+    finally:
+        vars(sys).update(before)
+
+
+def _capsys(fixtures):
+    captured = _Captured()
+    fixtures.enter_context(_streams(*captured.streams))
+    return captured
+
+
+class _Logged(logging.Handler):
+    """The records that are logged, as the fixture `caplog` of pytest gives them."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.records, self.levels = [], {}
+        self.setFormatter(logging.Formatter("%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s"))
+
+    handler = property(lambda self: self)
+    messages = property(lambda self: [record.getMessage() for record in self.records])
+    text = property(lambda self: "".join(self.format(record) + "\n" for record in self.records))
+    record_tuples = property(lambda self: [(r.name, r.levelno, r.getMessage()) for r in self.records])
+
+    def emit(self, record):
+        self.records.append(record)
+
+    def clear(self):
+        del self.records[:]
+
+    def set_level(self, level, logger=None):
+        log = logging.getLogger(logger)
+        self.levels.setdefault(logger, log.level)
+        log.setLevel(level)
+        self.setLevel(level)
+
+    @contextlib.contextmanager
+    def at_level(self, level, logger=None):
+        log = logging.getLogger(logger)
+        levels = log.level, self.level
+        log.setLevel(level)
+        self.setLevel(level)
+        try:
+            yield
+        finally:
+            log.setLevel(levels[0])
+            self.setLevel(levels[1])
+
+    def restore(self):
+        logging.getLogger().removeHandler(self)
+        for name, level in self.levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _caplog(fixtures):
+    logged = _Logged()
+    logging.getLogger().addHandler(logged)
+    fixtures.callback(logged.restore)
+    return logged
+
+
+def _tmp_path_factory(fixtures):
+    def mktemp(name, numbered=True):
+        path = base / name
+        if numbered:
+            path = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=str(base)))
+        else:
+            path.mkdir()
+        return path
+
+    base = pathlib.Path(tempfile.mkdtemp())
+    return types.SimpleNamespace(mktemp=mktemp, getbasetemp=lambda: base)
+
+
+def _monkeypatch(fixtures):
+    import pytest
+
+    return fixtures.enter_context(pytest.MonkeyPatch.context())
+
+
+_FIXTURES = {
+    "caplog": _caplog,
+    "capsys": _capsys,
+    "monkeypatch": _monkeypatch,
+    "tmp_path": lambda fixtures: pathlib.Path(tempfile.mkdtemp()),
+    "tmp_path_factory": _tmp_path_factory,
+}
+
+
 def _fixture(holder, name):
     """Return the marker and the function of a fixture, or None twice; both are attributes of its definition."""
     definition = inspect.getattr_static(holder, name, None)
@@ -176,6 +351,15 @@ def _required(function):
     """Return the names of the parameters of a function that have no default."""
     parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _run_coroutine(coroutine):
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
 
 
 def _call(function, argument):
@@ -226,15 +410,15 @@ class _Runner:
                 fixtures.use_automatic()
                 names = [n for m in marks if m.name == "usefixtures" for n in m.args] + _required(function)
                 provided = {n: fixtures.value(n) for n in names if n not in values}
-                function(**values, **{n: provided[n] for n in _required(function) if n in provided})
+                result = function(**values, **{n: provided[n] for n in _required(function) if n in provided})
+                if inspect.iscoroutine(result):
+                    _run_coroutine(result)
         finally:
             for teardown, argument in teardowns:
                 _call(getattr(instance, teardown, None), argument)
 
     def values(self, function, marks, indices):
         """Return the arguments of a test that come from tables."""
-        if inspect.iscoroutinefunction(function):
-            raise _UnfitError
         values = {}
         for mark in marks:
             if mark.name == "parametrize":
@@ -282,25 +466,47 @@ def main():
     """Run the cases twice."""
     job = json.loads(sys.stdin.read())
     rng = random.Random(job["seed"])
-    spare_objects = []
+    spare_objects, exhausted, hidden = [], [], _Hidden()
     if job["ahead_s"]:
         _set_ahead(job["ahead_s"])
     if job["pytest"]:
         importlib.import_module("pytest")
+    else:
+        builtins.__import__ = hidden.imported
     if job["moved"]:
         _remove_empty_folders()
     recorder.share_among(2 * len(job["cases"]))
-    runner = _Runner()
-    for ending in ("", _AGAIN):
-        for node_id, path, indices in job["cases"]:
-            spare_objects.append([object() for _ in range(rng.randrange(_MOST_SPARE))])
-            recorder.start(node_id + ending, None)
-            try:
+    known, runner = provenance.Snapshot(), _Runner()
+
+    def run(node_id, path, indices, ending):
+        spare_objects.append([object() for _ in range(rng.randrange(_MOST_SPARE))])
+        with contextlib.suppress(BaseException):
+            runner.modules.of(path)
+        recorder.start(node_id + ending, None)
+        # A test that ends early writes nothing from here on.
+        try:
+            runner.run(node_id, path, indices)
+        except (RecursionError, MemoryError):
+            exhausted.append(node_id + ending)
+        except BaseException:
+            pass
+        recorder.finish(node_id + ending, None)
+
+    for node_id, path, indices, _ in job["cases"]:
+        run(node_id, path, indices, "")
+    repeated = [case for case in job["cases"] if case[3] > 1]
+    end = time.process_time() + job["between_s"]
+    for _ in range(_MOST_REPEATS):
+        for node_id, path, indices, _ in repeated:
+            if time.process_time() > end:
+                break
+            with contextlib.suppress(BaseException):
                 runner.run(node_id, path, indices)
-            except BaseException:
-                # The test ended early; it writes nothing from here on.
-                pass
-            recorder.finish(node_id + ending, None)
+    for node_id, path, indices, _ in repeated:
+        run(node_id, path, indices, _AGAIN)
+    paths = {path for _, path, _, _ in repeated}
+    test_modules = {path: module for path, module in runner.modules.modules.items() if path in paths and module}
+    recorder.note(*known.note(hidden.modules, values.subclasses, test_modules), exhausted)
     # Threads of the tests may still run.
     os._exit(0)
 

@@ -4,10 +4,12 @@ Input: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, the
 Output: one JSON object per line: begin, collected, collect-error, start, done, end.
 """
 
+import argparse
 import gc
 import os
 import sys
 import time
+import types
 
 import pytest
 import ssr_channel
@@ -19,102 +21,102 @@ _ROOT = os.getcwd()
 _GIVEN = [0]
 _BRIEF = False
 _INSTANCE = "::()::"
-_WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
-_DROPPED_WITH_VALUE = [
-    "-n",
-    "--numprocesses",
-    "--maxprocesses",
-    "--dist",
-    "--tx",
-    "--maxfail",
-    "--reruns",
-    "--reruns-delay",
-    "--only-rerun",
-    "--rerun-except",
-    "--random-order-bucket",
-    "--random-order-seed",
-    "--junitxml",
-    "--junit-xml",
-    "--html",
-    "--cov-report",
-    "--cov-config",
-    "--cov-fail-under",
-    "--cov-context",
-    "--durations",
-    "--durations-min",
-    "--ssr-count",
-    "--ssr-injector",
-    "--ssr-seed",
-    "--ssr-source",
-    "--ssr-sandbox",
-    "--ssr-store",
-    "--ssr-validate",
-    "--ssr-time-limit",
-    "--ssr-time",
-    "--ssr-diff",
-    "--ssr-python",
-    "--randomly-seed",
-]
-_DROPPED_PREFIXES = [
-    "-pno:cacheprovider",
-    "--cov",
-    "--no-cov",
-    "--exitfirst",
-    "--lf",
-    "--last-failed",
-    "--ff",
-    "--failed-first",
-    "--nf",
-    "--new-first",
-    "--sw",
-    "--stepwise",
-    "--reruns",
-    "--random-order",
-    "--randomly",
-    "--looponfail",
-    "--pdb",
-    "--trace",
-    "--html",
-    "--self-contained-html",
-    "--ssr-",
-    "--cache-clear",
-    "--numprocesses=",
-    "--maxprocesses=",
-    "--dist=",
-    "--tx=",
-    "--maxfail=",
-    "--junitxml=",
-    "--junit-xml=",
-    "--durations",
-]
+# What the options of pytest and of its plugins set, by the names that their parsers give it: options that change which
+# tests run, in which process or in what order, and those that write reports.
+_NEUTRAL = (
+    *("cacheclear", "cacheshow", "dist", "distload", "durations", "durations_min", "failedfirst", "forked", "htmlpath"),
+    *("last_failed_no_failures", "lf", "looponfail", "maxfail", "maxprocesses", "maxschedchunk", "maxworkerrestart"),
+    *("newfirst", "no_cov", "no_cov_on_fail", "numprocesses", "only_rerun", "picked", "px", "report_log"),
+    *("rerun_except", "rsyncdir", "rsyncignore", "self_contained_html", "tests_per_worker", "testrunuid", "trace"),
+    *("tx", "workers", "xmlpath"),
+)
+_NEUTRAL_STARTS = ("cov_", "random_order_", "randomly_", "reruns", "ssr_", "stepwise", "testmon", "usepdb")
+# Options of plugins that an environment made for evaluation may lack: what pytest cannot parse, it refuses.
+_WITH_VALUE = (
+    *("--numprocesses", "--maxprocesses", "--dist", "--cov-report", "--cov-config", "--cov-fail-under"),
+    *("--cov-context", "--reruns", "--reruns-delay", "--random-order-bucket", "--random-order-seed"),
+    *("--randomly-seed", "--html"),
+)
+_WITHOUT_VALUE = ("--no-cov", "--cov-append", "--cov-branch", "--random-order", "--self-contained-html", "--forked")
 # Without the cache's plugin, `cache_dir` is an unknown option, which `-W error` turns into an error.
 _DROPPED_PLUGINS = frozenset(("xdist", "randomly", "pytest_cov", "random_order", "pytest_randomly", "no:cacheprovider"))
 
 
-def kept_options(options):
-    """Drop those of the project's own options that change which tests run, in which process, or in what order."""
-    result = []
-    i = 0
-    while i < len(options):
-        option = options[i]
-        following = options[i + 1] if i + 1 < len(options) else None
-        i += 1
-        if option in _WITH_VALUE and following is not None:
-            i += 1
-            if not (option == "-p" and following in _DROPPED_PLUGINS):
-                result += [option, following]
-        elif option in _DROPPED_WITH_VALUE or option == "--cov":
-            if following is not None and not following.startswith("-"):
-                i += 1
-        elif option.startswith(tuple(_DROPPED_PREFIXES)) or (option[:2] == "-n" and option[2:].isalnum()):
+def add_absent_options(parser, options):
+    """Let the parser read options of plugins that are not installed, so that they can be dropped."""
+    used = {option.partition("=")[0] for option in options}
+    group = parser.getgroup("ssr-absent", "options of plugins that are not installed")
+    absent = [(name, {}) for name in _WITH_VALUE]
+    absent += [(name, {"action": "store_true"}) for name in _WITHOUT_VALUE]
+    absent.append(("--cov", {"nargs": "?", "const": ".", "dest": "cov_source"}))
+    if any(option.startswith("-n") for option in options):
+        absent.append(("-n", {"dest": "numprocesses"}))
+        used.add("-n")
+    for name, settings in absent:
+        try:
+            if name in used:
+                group._addoption(name, **settings)
+        except (argparse.ArgumentError, ValueError):
+            # Its plugin is installed.
             continue
-        elif option[:1] == "-" and option[1:2] != "-" and option[1:] and not option[1:].strip("qvslxdf"):
-            rest = "".join(c for c in option[1:] if c not in "xdf")
-            if rest:
-                result.append("-" + rest)
-        else:
-            result.append(option)
+
+
+def kept_options(parser, options):
+    """Drop those of the project's own options that change which tests run, in which process, or in what order.
+
+    pytest's own parser reads each of them, so that no spelling matters.
+    """
+    usual = vars(parser.parse_known_args([]))
+    result = []
+    for piece in _pieces(parser, options):
+        option = piece[0]
+        if option == "--":
+            # Options of ours follow.
+            continue
+        if not _is_neutralised(parser, usual, piece):
+            result += piece
+            continue
+        # Several options without a value can be in one argument, such as `-xv`.
+        letters = ["-" + letter for letter in option[1:]] if len(piece) == 1 and option[1:2] != "-" else []
+        if all(_parsed(parser, [letter]) is not None for letter in letters):
+            result += [letter for letter in letters if not _is_neutralised(parser, usual, [letter])]
     return result
+
+
+def _pieces(parser, options):
+    """Split options into the parts that the parser reads by themselves: an option with its values, or a path."""
+    rest = list(options)
+    while rest:
+        size = 1
+        while rest[0].startswith("-") and size < len(rest) and _takes(parser, rest[:size], rest[size]):
+            size += 1
+        yield rest[:size]
+        del rest[:size]
+
+
+def _takes(parser, piece, following):
+    """Return whether an option takes the following argument as its value, and not as a path."""
+    before, after = _parsed(parser, piece), _parsed(parser, [*piece, following])
+    if before is None:
+        return after is not None
+    return not following.startswith("-") and after is not None and not after.get("file_or_dir")
+
+
+def _is_neutralised(parser, usual, piece):
+    """Return whether a part of the options sets anything that a run must not have, as a cluster such as `-xv` does."""
+    values = _parsed(parser, piece) or {}
+    changed = [name for name, value in values.items() if name != "file_or_dir" and value != usual.get(name)]
+    if "plugins" in changed:
+        return any(plugin.strip() in _DROPPED_PLUGINS for plugin in values["plugins"])
+    return any(name in _NEUTRAL or name.startswith(_NEUTRAL_STARTS) for name in changed)
+
+
+def _parsed(parser, arguments):
+    """Return what arguments set, by name; None if the parser refuses them."""
+    try:
+        return vars(parser.parse_known_args(arguments))
+    except (Exception, SystemExit):
+        return None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -128,7 +130,8 @@ def pytest_load_initial_conftests(early_config, parser, args):
     """Neutralise the project's own options before other plugins act on them."""
     own = _GIVEN[0]
     head = list(args[: len(args) - own])
-    options = kept_options(head)
+    add_absent_options(parser, head)
+    options = kept_options(parser, head)
     args[: len(args) - own] = options
     namespace = early_config.known_args_namespace
     if hasattr(namespace, "cov_source"):
@@ -167,6 +170,57 @@ def announce(items):
 def ordered(items):
     """Return the items in the requested order."""
     return ssr_channel.shuffled(items, _ORDER_SEED) if _ORDER_SEED else items
+
+
+def loaded_by_pytest(session):
+    """Return the files of the tree that pytest has loaded as plugins, or whose assertions it was told to rewrite, or
+    that define tests which other files import.
+
+    The tests use them, and do not test them, unless the project is itself a plugin: then its entry point names it. A
+    package that is registered for rewriting counts as a whole, unless that is all the code that the tests import.
+    """
+    manager = session.config.pluginmanager
+    own = {getattr(plugin, "__name__", "").partition(".")[0] for plugin, _ in manager.list_plugin_distinfo()}
+    marked = getattr(manager.rewrite_hook, "_must_rewrite", ())
+    plugins = [plugin for plugin in manager.get_plugins() if isinstance(plugin, types.ModuleType)]
+    modules = dict(sys.modules)
+    defining = set(_defining_modules(session.items))
+    loaded = _files_of(plugins + [modules[name] for name in defining.union(marked) if name in modules], own)
+    below = _files_of([module for name, module in modules.items() if _is_below(name, marked)], own)
+    tests = {item.nodeid.split("::", 1)[0] for item in session.items}
+    code = {path for path in _files_of(modules.values(), ()) if not path.endswith(("__init__.py", "conftest.py"))}
+    return sorted(loaded | below if code - tests - loaded - below else loaded)
+
+
+def _defining_modules(items):
+    """Yield the names of the modules in which test functions are written, not those of decorators around them."""
+    for item in items:
+        function = getattr(item, "function", None)
+        if getattr(function, "__name__", "") == getattr(item, "originalname", None):
+            yield getattr(function, "__module__", None)
+
+
+def _files_of(modules, left_out):
+    """Return the files of those modules that are in the tree, without those of some packages."""
+    prefix = _ROOT.rstrip("/") + "/"
+    files = set()
+    for module in list(modules):
+        path = getattr(module, "__file__", None)
+        path = os.path.abspath(path) if isinstance(path, str) else ""
+        if path.startswith(prefix) and "/site-packages/" not in path:
+            if getattr(module, "__name__", "").partition(".")[0] not in left_out:
+                files.add(path[len(prefix) :])
+    return files
+
+
+def _is_below(name, packages):
+    parts = name.split(".")
+    return any(".".join(parts[:i]) in packages for i in range(1, len(parts)))
+
+
+def is_from_a_collector(item):
+    """Return whether a collector of the project, or of a plugin, has made a test of something else than a function."""
+    return not isinstance(item, pytest.Function) and type(item).__name__ != "DoctestItem"
 
 
 class Reporter:
@@ -208,14 +262,19 @@ class Reporter:
         ids = [item.nodeid for item in session.items]
         selection = session.config.pluginmanager.get_plugin("ssr-selection")
         doctests = [] if _BRIEF else [i.nodeid for i in session.items if type(i).__name__ == "DoctestItem"]
+        collectors = [] if _BRIEF else [i.nodeid for i in session.items if is_from_a_collector(i)]
         others = [] if _BRIEF or selection is None else selection.collected or []
+        identities = session.config.pluginmanager.get_plugin("ssr-identities")
         ssr_channel.send(
             "collected",
             ids=ids,
             parameters=parameters,
             modules=modules,
             doctests=doctests,
+            by_collectors=collectors,
             before_selection=others,
+            by_position=sorted(identities.functions) if identities is not None else [],
+            parametrized=identities.seen if identities is not None and session.config.option.collectonly else [],
         )
 
     def pytest_collectreport(self, report):
@@ -260,10 +319,17 @@ class Reporter:
     def pytest_sessionfinish(self, session, exitstatus):
         """Send the exit status and which files were imported from where."""
         sources, foreign = ([], []) if _BRIEF else ssr_channel.imported(_ROOT)
+        surface = [] if _BRIEF else loaded_by_pytest(session)
         evidence = sys.modules.get("ssr_evidence")
         exercised = evidence.exercised() if evidence is not None else []
         ssr_channel.send(
-            "end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time()
+            "end",
+            exit=int(exitstatus),
+            sources=sources,
+            foreign=foreign,
+            exercised=exercised,
+            surface=surface,
+            time=time.time(),
         )
         if "P" not in (session.config.option.reportchars or ""):
             _without_summary(session.config.hook.pytest_terminal_summary)

@@ -267,6 +267,19 @@ def reporter():
     return ssr_reporter
 
 
+def guests(arguments):
+    """Return the reporter, and the plugin that names parameter sets by position if the arguments load it."""
+    found = [reporter()]
+    if "ssr_identities" in arguments:
+        sys.path.insert(0, _FOLDER)
+        try:
+            import ssr_identities
+        finally:
+            sys.path.remove(_FOLDER)
+        found.append(ssr_identities)
+    return found
+
+
 def unfit(channel, error):
     """Exit from a child that cannot make its run, and report the reason."""
     record = {"kind": "unfit", "reason": f"{type(error).__name__}: {error}"}
@@ -334,7 +347,7 @@ def serve_imports(settings, arguments):
     try:
         import pytest
 
-        plugins = [reporter(), Pace(server.deadline, request)]
+        plugins = [*guests(arguments), Pace(server.deadline, request)]
         if request["tests"] is not None or request["first"] or request["stop_after"]:
             plugins.append(selection(request))
         code = pytest.main([*arguments, *already_imported(pytest), *request["targets"]], plugins=plugins)
@@ -385,7 +398,7 @@ def serve_swaps(settings, arguments):
     code = 1
     pid = os.getpid()
     try:
-        code = pytest.main([*arguments, *settings["targets"]], plugins=[reporter(), holder])
+        code = pytest.main([*arguments, *settings["targets"]], plugins=[*guests(arguments), holder])
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     if os.getpid() == pid:

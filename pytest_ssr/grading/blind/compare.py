@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from pytest_ssr.grading.blind.assertions import END, FALSE, NEAR, RAISES, RAISES_TEXT, SAME, TRUE, Site
 
 Value = object
-_MAX_LINE_CHARS = 200_000
+_MAX_LINE_CHARS, _MOST_NAME_CHARS = 200_000, 500
 _EXACT, _LOOSE = (1e-9, 1e-12), (1e-3, 1e-6)
 """Relative and absolute tolerance."""
-OPAQUE, OBJECT, _DIGEST = "?", "o", "z"
+OPAQUE, OBJECT, _DIGEST, _TOLERANCE = "?", "o", "z", "~"
 _RAISING = ((RAISES,), (RAISES_TEXT,))
 _UNSTEADY = object()
 
@@ -34,7 +36,18 @@ class Line(NamedTuple):
     values: list[Value]
 
 
-Lines = Sequence[Line]
+class Finding(IntEnum):
+    """How the values of a state compare with those of the original."""
+
+    RIGHT = 0
+    """They are the original's, or satisfy the assertion with the expected value."""
+    OPEN = 1
+    """Nothing is known: the original's values vary, or two computed values hold by themselves alone."""
+    WRONG = 2
+    FAILS = 3
+    """With these values the assertion does not hold, or the test does not reach its end."""
+
+
 Test = Mapping[Key, Line]
 Records = Mapping[str, Test]
 """The lines that each test wrote, by its node id."""
@@ -56,6 +69,41 @@ def read_records(lines: Iterable[str]) -> Records:
     return records
 
 
+def replaced_names(actual: Records, reference: Records) -> frozenset[str] | None:
+    """Return what a state, unlike the original, replaces by objects of its own.
+
+    These are names in libraries, built-in functions and imported names in tests, and built-in types: of an object of a
+    subclass, only what the base type holds is compared. None if the process has ended before it could say so.
+    """
+    note, known = (_note(records) for records in (actual, reference))
+    if not known:
+        return frozenset()
+    if len(note) != len(known):
+        return None
+    (names, kinds, own, *_), (known_names, known_kinds, known_own, known_foreign, *_) = note, known
+    shadowing = {n for n in own - known_own if n in known_foreign or hasattr(builtins, n.rpartition(":")[2])}
+    return frozenset((names - known_names) | (kinds - known_kinds) | shadowing)
+
+
+def seen_conditions(records: Records) -> frozenset[str] | None:
+    """Return the numbers of the conditions that were true, with `+`, or false, with `-`; None if nothing says so."""
+    note = _note(records)
+    return note[-1] if note else None
+
+
+def exhausted_cases(records: Records) -> frozenset[str]:
+    """Return the tests that ended because the stack or the memory did."""
+    note = _note(records)
+    return note[-2] if len(note) > 1 else frozenset()
+
+
+def _note(records: Records) -> list[frozenset[str]]:
+    """Return what a process without pytest says of all tests: see `guest/plain_runner.py`."""
+    line = records.get("", {}).get(Key(0, 0), Line(None, []))
+    lists = (values for values in line.values if isinstance(values, list))
+    return [frozenset(v for v in values if isinstance(v, str) and len(v) <= _MOST_NAME_CHARS) for values in lists]
+
+
 def is_opaque(line: Line) -> bool:
     """Return whether a value as a whole could not be written, and no truth value stands in for it."""
     return line.held is None and any(isinstance(v, list) and v[:1] == [OPAQUE] for v in line.values)
@@ -66,24 +114,49 @@ def is_missing(line: Line) -> bool:
     return any(v is None or (isinstance(v, float) and math.isnan(v)) for v in line.values)
 
 
-def usable(sites: Mapping[int, Site], first: Test, full: Test) -> Test:
-    """Return the lines of a test on the original that it wrote again when it held its expected values (`full`).
+_UNKNOWN = Line(None, [[OPAQUE]])
+_UNCOUNTED = -1
+"""The round of a line that stands for an assertion of which the original writes different numbers of lines."""
 
-    Lines that do not satisfy the assertion are left out: the blind test does something else there, as if a comparison
-    is expected to warn. A comparison whose values differ between the runs, but which holds in both, has no values.
+
+def usable(sites: Mapping[int, Site], first: Test, full: Test) -> Test:
+    """Return the lines that a test must write, by a blind run of the original and one with expected values (`full`).
+
+    A line is opaque if its values differ between the runs, or if they do not satisfy the assertion: the blind test does
+    something else there, as if a comparison is expected to warn. A comparison whose values differ, but which holds in
+    both runs, has no values.
     """
-    usable_lines = {}
+    lines = dict(unknown_lines(uncounted_sites(first, full)))
     for key, line in first.items():
-        site = sites.get(key.site)
-        if site is None or key not in full:
-            continue
-        steady = steady_line(site, line, full[key])
-        if steady is None and all(site.recorded) and line.held is True and full[key].held is True:
-            usable_lines[key] = Line(True, [])
-        elif steady is not None and not _names_code(site, steady) and _is_decidable(site, steady, full[key]):
-            if site.choice >= 0 or _line_satisfies(site, steady, steady, full[key]):
-                usable_lines[key] = steady
-    return usable_lines
+        if key in full and key.site in sites:
+            lines[key] = _known(sites[key.site], line, full[key])
+    return lines
+
+
+def unknown_lines(sites: Iterable[int]) -> Test:
+    """Return the lines that stand for assertions of which nothing is known, not even how often they are reached."""
+    return {Key(site, _UNCOUNTED): _UNKNOWN for site in sites}
+
+
+def uncounted_sites(first: Test, again: Test) -> frozenset[int]:
+    """Return the assertions of which two runs write different numbers of lines; all of them if the order differs."""
+    numbers = [Counter(key.site for key in test) for test in (first, again)]
+    uncounted = {site for site in numbers[0] | numbers[1] if numbers[0][site] != numbers[1][site]}
+    orders = [[key for key in test if key.site not in uncounted] for test in (first, again)]
+    return frozenset(uncounted if orders[0] == orders[1] else {*numbers[0], *numbers[1]})
+
+
+def _known(site: Site, line: Line, again: Line) -> Line:
+    steady = steady_line(site, line, again)
+    if steady is None and all(site.recorded):
+        return Line(True, []) if line.held is True and again.held is True else _UNKNOWN
+    if steady is None:
+        holds_twice = all(holds(site.ops, values) is True for values in (_merged(site, line, again), again.values))
+        return Line(None, []) if holds_twice else _UNKNOWN
+    if _names_code(site, steady) or not _is_decidable(site, steady, again):
+        return _UNKNOWN
+    is_satisfied = site.choice >= 0 or _finding_of(site, steady, steady, again) < Finding.WRONG
+    return steady if is_satisfied else _UNKNOWN
 
 
 def _names_code(site: Site, line: Line) -> bool:
@@ -117,75 +190,83 @@ def left_open(site: Site, original: Line, other: Line | None) -> bool:
     return same(Site((NEAR,), site.recorded), other, original)
 
 
-def satisfies(sites: Mapping[int, Site], actual: Test, reference: Test, full: Test) -> bool:
-    """Return whether the values of a test with its own inputs satisfy its assertions.
+def finding_of(sites: Mapping[int, Site], actual: Test, reference: Test, full: Test) -> Finding:
+    """Compare the values of a test with its own inputs with those of the original.
 
-    full: its lines on the original with the expected values. A loop over computed values may have different rounds, as
-    long as each of them holds.
+    reference: the lines of the original (see `usable`). full: its lines with the expected values. How many lines an
+    assertion writes, and in which order, is known as well; more, fewer or others are wrong.
     """
-    reference_lines, actual_lines, full_lines = _by_site(reference), _by_site(actual), _by_site(full)
-    choices: dict[int, bool] = {}
-    for number, lines in reference_lines.items():
-        site = sites.get(number, Site((SAME,), ()))
-        expected = [full.get(key) for key in reference if key.site == number]
-        held = _site_holds(site, actual_lines.get(number, []), lines, expected, full_lines.get(number, []))
-        if site.choice < 0 and not held:
-            return False
-        if site.choice >= 0:
-            choices[site.choice] = held or choices.get(site.choice, False)
-    return all(choices.values())
+    uncounted = {key.site for key in reference if key.round == _UNCOUNTED}
+    findings = [_order_finding(sites, *([k for k in test if k.site not in uncounted] for test in (actual, reference)))]
+    choices: dict[int, Finding] = {}
+    for key, line in reference.items():
+        site = sites.get(key.site, Site((SAME,), ()))
+        if key.round == _UNCOUNTED or site.ops == (END,):
+            continue
+        own = actual.get(key)
+        if own is None:
+            # The order is wrong as well.
+            continue
+        finding = _finding_of(site, own, line, full.get(key))
+        if site.choice < 0:
+            findings.append(finding)
+        else:
+            choices[site.choice] = min(finding, choices.get(site.choice, Finding.FAILS))
+    findings += choices.values()
+    if max(findings) >= Finding.WRONG:
+        return max(findings)
+    # A test that asserts nothing is right if it ends.
+    has_assertion = any(sites[key.site].ops != (END,) for key in reference if key.site in sites)
+    return Finding.OPEN if has_assertion and Finding.RIGHT not in findings else Finding.RIGHT
 
 
-def _site_holds(site: Site, actual: Lines, lines: Lines, expected: Sequence[Line | None], full: Lines) -> bool:
-    """Return whether the rounds of one assertion satisfy it.
-
-    lines: those of the original. expected: for each of these, the line with the expected values. full: all such lines.
-    """
-    if len(actual) == len(lines):
-        return all(_line_satisfies(site, *each) for each in zip(actual, lines, expected, strict=True))
-    if site.ops == (END,):
-        return bool(actual)
-    alone = len(lines) == 1 and not actual
-    return not alone and bool(actual) and all(_extra_round_holds(site, line, full) for line in actual)
+def _order_finding(sites: Mapping[int, Site], actual: Sequence[Key], reference: Sequence[Key]) -> Finding:
+    """Compare which lines a test writes, in which order; OPEN if they are those of the original."""
+    if actual == reference:
+        return Finding.OPEN
+    ends = [any(key.site in sites and sites[key.site].ops == (END,) for key in keys) for keys in (actual, reference)]
+    return Finding.FAILS if ends == [False, True] and actual == reference[: len(actual)] else Finding.WRONG
 
 
-def _by_site(test: Test) -> dict[int, list[Line]]:
-    lines_by_site: dict[int, list[Line]] = {}
-    for key, line in test.items():
-        lines_by_site.setdefault(key.site, []).append(line)
-    return lines_by_site
-
-
-def _line_satisfies(site: Site, actual: Line, reference: Line, full: Line | None) -> bool:
+def _finding_of(site: Site, actual: Line, reference: Line, full: Line | None) -> Finding:
     if is_opaque(reference) or site.ops == (END,):
-        return True
+        return Finding.OPEN
     if site.ops in ((TRUE,), (FALSE,)):
-        return actual.held == reference.held
+        return _right_if(actual.held == reference.held)
     if site.ops in _RAISING:
         pattern = full.values[2:] if full is not None else []
         alike_ends = actual.held == reference.held and _raises_nothing(actual) is _raises_nothing(reference)
-        return alike_ends and (not pattern or holds(site.ops, [actual.values[1], *pattern]) is True)
-    if same(site, actual, reference):
-        return True
-    if reference.held is True and not reference.values:
-        return actual.held is True
+        return _right_if(alike_ends and (not pattern or holds(site.ops, [actual.values[1], *pattern]) is True))
+    # The operator is computed as well: equal states do not prove it.
+    if actual.held != reference.held:
+        return Finding.FAILS if reference.held is True else Finding.WRONG
+    if not reference.values and all(site.recorded):
+        return Finding.OPEN
+    if _tolerances(actual) > _tolerances(reference):
+        return Finding.WRONG
+    if reference.values and same(site, actual, reference):
+        return Finding.RIGHT
     if all(site.recorded):
-        decided = holds(site.ops, _masked(actual, reference))
-        if decided is True or actual.held is None:
-            return decided is True
-        return holds(site.ops, reference.values) is not True and actual.held == reference.held
-    return full is not None and holds(site.ops, _merged(site, actual, full)) is True
+        # What has other attributes than the original's cannot be compared by them.
+        is_open = _lacks_attributes(actual.values, reference.values) or (
+            holds(site.ops, _masked(actual, reference)) is True or holds(site.ops, reference.values) is not True
+        )
+        return Finding.OPEN if is_open and actual.held is not None else Finding.WRONG
+    is_held = holds(site.ops, _merged(site, actual, full)) if full is not None else None
+    return Finding.WRONG if is_held is None else _right_if(is_held)
+
+
+def _right_if(holds: bool) -> Finding:
+    return Finding.RIGHT if holds else Finding.FAILS
+
+
+def _tolerances(line: Line) -> int:
+    """Return how many values bring a tolerance of their own, as those of `pytest.approx` do."""
+    return sum(isinstance(value, list) and value[:1] == [_TOLERANCE] for value in line.values)
 
 
 def _raises_nothing(line: Line) -> bool:
     return line.values[:1] == [None]
-
-
-def _extra_round_holds(site: Site, actual: Line, full_lines: Lines) -> bool:
-    """Return whether an additional round holds, regardless of the original's rounds."""
-    if actual.held is not None:
-        return actual.held is (site.ops != (FALSE,))
-    return any(holds(site.ops, _merged(site, actual, full)) is True for full in full_lines)
 
 
 def _merged(site: Site, actual: Line, full: Line) -> list[Value]:
@@ -205,6 +286,8 @@ def agree(site: Site, one: Line, other: Line, full: Line | None, *, is_open: boo
         return one.held == other.held
     if site.ops in _RAISING:
         return one.held == other.held and _raises_nothing(one) is _raises_nothing(other)
+    if one.held != other.held or _tolerances(other) > _tolerances(one):
+        return False
     if same(site, other, one):
         return True
     if full is not None and not all(site.recorded) and _near_enough(site, one, other, full):
@@ -222,15 +305,17 @@ def _near_enough(site: Site, one: Line, other: Line, full: Line) -> bool:
     """Return whether two values are within the tolerance that the test allows for its expected value."""
     if len(one.values) != 1 or len(other.values) != 1:
         return False
-    approx = next((v for v in full.values if isinstance(v, list) and v[:1] == ["~"]), None)
+    approx = next((v for v in full.values if isinstance(v, list) and v[:1] == [_TOLERANCE]), None)
     if site.ops == ("==",) and approx is not None:
-        return holds(("==",), [one.values[0], ["~", other.values[0], *approx[2:]]]) is True
+        return holds(("==",), [one.values[0], [_TOLERANCE, other.values[0], *approx[2:]]]) is True
     further = full.values[2:] if site.ops == ("almost",) else []
     return site.ops in (("almost",), ("count",)) and holds(site.ops, [*one.values, *other.values, *further]) is True
 
 
 def same(site: Site, line: Line, reference: Line) -> bool:
     """Return whether the values equal the steady parts of the original's."""
+    if line.values == reference.values:
+        return True
     tolerance = _LOOSE if site.ops == (NEAR,) else _EXACT
     return len(line.values) == len(reference.values) and all(
         alike(a, b, *tolerance) for a, b in zip(_masked(line, reference), reference.values, strict=True)
@@ -273,6 +358,15 @@ def _masked(line: Line, reference: Line) -> list[Value]:
     return [_mask(a, b) for a, b in zip(line.values, reference.values, strict=True)]
 
 
+def _lacks_attributes(value: Value, reference: Value) -> bool:
+    """Return whether an object lacks attributes that the original's object has."""
+    if not (isinstance(value, list) and isinstance(reference, list)):
+        return False
+    if value[:1] == [OBJECT] and value[:2] == reference[:2]:
+        return bool({n for n, _ in reference[2:]} - {n for n, _ in value[2:]})
+    return any(_lacks_attributes(a, b) for a, b in zip(value, reference, strict=False))
+
+
 def _mask(value: Value, reference: Value) -> Value:
     if not (isinstance(value, list) and isinstance(reference, list)):
         return value
@@ -310,7 +404,7 @@ def holds(ops: Sequence[str], operands: Sequence[Value]) -> bool | None:
 
 def _equal(one: Value, other: Value) -> bool:
     for approx, value in ((one, other), (other, one)):
-        if isinstance(approx, list) and approx[:1] == ["~"]:
+        if isinstance(approx, list) and approx[:1] == [_TOLERANCE]:
             _, expected, rel, abs_tol = approx
             rel = rel if rel is not None else 0.0 if abs_tol is not None else 1e-6
             return alike(value, expected, rel, abs_tol if abs_tol is not None else 1e-12)

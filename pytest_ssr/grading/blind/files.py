@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from pytest_ssr.grading.blind.assertions import Site
+from pytest_ssr.grading.blind.assertions import SYMBOLS, Site
+from pytest_ssr.grading.blind.compare import OBJECT, Line, Records
 from pytest_ssr.grading.blind.rewrite import Blind, rewrite
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import import_names, is_test_surface
@@ -24,8 +25,9 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 class BlindFiles:
     """Test files and the test modules they import: unchanged, blind, and with the values they expect."""
 
-    def __init__(self, original: CodebaseState, files: Sequence[str]) -> None:
-        """Rewrite the files; those that cannot be rewritten are missing in `blind`."""
+    def __init__(self, original: CodebaseState, files: Sequence[str], operated: Collection[int] = ()) -> None:
+        """Rewrite the files; those that cannot be rewritten are missing in `blind`. operated: see `rewrite`."""
+        self._original, self._files = original, files
         self.entries = {p: e for p in _surface_of(original, files) if (e := original.entry(p)) is not None}
         self.blind: dict[str, Blind] = {}
         self.full: dict[str, Blind] = {}
@@ -37,13 +39,30 @@ class BlindFiles:
             exported = {w for p, others in words_by_file.items() if p != path and stem in others for w in others}
             try:
                 first = len(self.sites)
-                self.blind[path] = rewrite(entry.data, own=own, exported=exported, first=first)
-                self.full[path] = rewrite(entry.data, own=own, exported=exported, first=first, full=True)
+                self.blind[path], self.full[path] = (
+                    rewrite(entry.data, own=own, exported=exported, operated=operated, first=first, full=full)
+                    for full in (False, True)
+                )
                 # An expression may be nested too deeply to be unparsed.
                 _ = self.blind[path].text, self.full[path].text
                 self.sites |= self.blind[path].sites
             except (SyntaxError, ValueError, RecursionError):
                 self.blind.pop(path, None)
+
+    def with_operators(self, records: Records) -> BlindFiles | None:
+        """Return files whose comparisons of objects write whether they hold; None if these are such files.
+
+        An object's class can define the operator, so that its state does not decide the comparison.
+
+        records: the lines of a run of these files on the original.
+        """
+        operated = {
+            key.site
+            for test in records.values()
+            for key, line in test.items()
+            if key.site in self.sites and _is_operated(self.sites[key.site], line)
+        }
+        return BlindFiles(self._original, self._files, operated) if operated else None
 
     def rewritten(self, *, full: bool = False) -> dict[str, FileEntry]:
         """Return the rewritten files by path; full: those that hold the expected values."""
@@ -53,6 +72,12 @@ class BlindFiles:
     def put_into(self, state: CodebaseState, *, full: bool = False) -> CodebaseState:
         """Return a state with the rewritten files in it; full: with the files that hold the expected values."""
         return state.replace(self.rewritten(full=full))
+
+
+def _is_operated(site: Site, line: Line) -> bool:
+    """Return whether a comparison writes an object, and not all of its operands."""
+    compares = all(op in SYMBOLS.values() and not op.startswith("is") for op in site.ops)
+    return compares and not all(site.recorded) and any(isinstance(v, list) and v[:1] == [OBJECT] for v in line.values)
 
 
 def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:

@@ -7,15 +7,17 @@ import copy
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from pytest_ssr.grading.blind.assertions import RAISING, root_of
+from pytest_ssr.grading.blind.assertions import RAISING
 from pytest_ssr.grading.blind.data_flow import functions_of
 from pytest_ssr.grading.blind.other_values import other_value
 from pytest_ssr.grading.blind.rewrite import RECORDER
 from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_of
 
 _LARGEST, _LONGEST = 10**9, 400
-_MANY, _REORDERED, _SHARED = 0.5, 0.2, 0.5
-_REPEATS = 3
+_MANY, _REORDERED, _SHARED = 0.5, 0.3, 0.5
+_TOGETHER, _COINCIDENT, _ADJACENT = 0.5, 0.2, 0.5
+"""Share of draws in which equal inputs stay equal, in which an input becomes equal to another one, or nearly so."""
+_REPEATS, _CALLED_TWICE = 3, 0.1
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _NOT_INPUT = frozenset(("encoding", "mode", "errors", "ids", "indirect", "reason", "match", "autospec", "scope"))
@@ -33,19 +35,20 @@ def vary(
     far: bool,
     renamed: Mapping[str, str] | None = None,
     modules: Mapping[str, str] | None = None,
-) -> tuple[ast.Module, frozenset[int]]:
+    words: Sequence[str] = (),
+) -> ast.Module:
     """Return a copy of a blind file that has only the wanted tests, with other inputs drawn for them.
 
-    The second item holds the numbers of the assertions that no changed input reaches. wanted: qualified names of test
-    functions. many: vary several inputs at a time, otherwise one for each test or row. far: draw large, long and
-    unusual values, otherwise values near the tests' own. renamed: maps file names to the varied files that the copy
-    reads instead. modules: the same for the modules that it imports from.
+    wanted: qualified names of test functions. many: vary several inputs at a time, otherwise one for each test or row.
+    far: draw large, long and unusual values, otherwise values near the tests' own. renamed: maps file names to the
+    varied files that the copy reads instead. modules: the same for the modules that it imports from. words: strings
+    that may be inputs, besides those of the file.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
-    changed, names = _rename(tree, renamed or {}, modules or {})
+    changed = _rename(tree, renamed or {}, modules or {})
     fixed = changed | set(_field_names(tree))
-    pool = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    pool = [*words, *(n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))]
     tests = [f.node for f in functions_of(tree) if f.is_test]
     groups = [_literals(ast.Module(node.body, [])) for node in tests]
     owners: list[Definition | ast.ClassDef] = [*tests, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
@@ -60,13 +63,41 @@ def vary(
     for group in groups:
         picked = [n for n in group if rng.random() < _MANY] if many else []
         for literal in picked or [rng.choice(group)]:
-            literal.value = other_value(literal.value, rng, pool, far=far)  # type: ignore[assignment] # of the same kind
-            changed.add(id(literal))
+            changed |= _change(literal, group, rng, pool, far=far)
     for node in tests:
         changed |= _reorder(node, rng, far=far)
     _Guard(calls, changed).visit(tree)
-    shared = _reached_names(tree, changed, names)
-    return tree, frozenset(site for node in tests for site in _unchanged(node, changed, shared))
+    return tree
+
+
+def _change(
+    literal: ast.Constant, group: Sequence[ast.Constant], rng: random.Random, pool: Sequence[str], *, far: bool
+) -> set[int]:
+    """Give a literal another value, sometimes with all literals of the group that equal it; return the ids of these."""
+    alike = [n for n in group if type(n.value) is type(literal.value)]
+    together = [n for n in alike if n.value == literal.value] if rng.random() < _TOGETHER else [literal]
+    others = [n.value for n in alike if n.value != literal.value]
+    if others and not far and rng.random() < _COINCIDENT:
+        value: object = rng.choice(others)
+        if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < _ADJACENT:
+            # What lies beside a bound, or has the same last digits.
+            value += rng.choice((-1, 1)) * 10 ** rng.choice((0, 0, 1, 2))
+    else:
+        value = other_value(literal.value, rng, pool, far=far)
+    for each in together:
+        each.value = value  # type: ignore[assignment] # of the same kind
+    return {id(each) for each in together}
+
+
+def rename_tests(tree: ast.Module, suffix: str) -> frozenset[str]:
+    """Give the tests of a file other names, so that code cannot recognize them; return those that have got one."""
+    tests = [f.node for f in functions_of(tree) if f.is_test and not f.is_fixture]
+    nodes = list(ast.walk(tree))
+    used = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    renamed = frozenset(node.name for node in tests) - used
+    for node in tests:
+        node.name += suffix if node.name in renamed else ""
+    return renamed
 
 
 def _values_at_import(tree: ast.Module) -> Iterator[ast.expr]:
@@ -90,7 +121,7 @@ class _Guard(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         own = self._calls.get(id(node))
-        if not isinstance(own, ast.Call) or not _mentions(node, self._changed, ()):
+        if not isinstance(own, ast.Call) or not any(id(n) in self._changed for n in ast.walk(node)):
             self.generic_visit(node)
             return node
         no_parameters = ast.arguments([], [], None, [], [], None, [])
@@ -121,9 +152,9 @@ def vary_module(tree: ast.Module, rng: random.Random, *, far: bool) -> ast.Modul
     return tree
 
 
-def _rename(tree: ast.Module, renamed: Mapping[str, str], modules: Mapping[str, str]) -> tuple[set[int], set[str]]:
-    """Make a file read renamed files; return the ids of literals that name them, and the names imported from them."""
-    literals, names = set[int](), set[str]()
+def _rename(tree: ast.Module, renamed: Mapping[str, str], modules: Mapping[str, str]) -> set[int]:
+    """Make a file read renamed files; return the ids of literals that name them."""
+    literals = set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             folder, slash, name = node.value.rpartition("/")
@@ -132,8 +163,7 @@ def _rename(tree: ast.Module, renamed: Mapping[str, str], modules: Mapping[str, 
                 literals.add(id(node))
         elif isinstance(node, ast.ImportFrom) and (module := written_module(node)) in modules:
             node.module = modules[module].lstrip(".")
-            names |= {alias.asname or alias.name for alias in node.names}
-    return literals, names
+    return literals
 
 
 def written_module(node: ast.ImportFrom) -> str:
@@ -173,7 +203,7 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
     for holder in holders:
         for statement in holder.body:
             value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-            if value is not None and _bound(statement) & used:
+            if value is not None and _targets(statement) & used:
                 yield from (_row_literals(row) for row in _rows(value))
 
 
@@ -185,82 +215,18 @@ def _rows(value: ast.expr) -> Sequence[ast.expr]:
     return value.elts if isinstance(value, ast.List | ast.Tuple | ast.Set) else [value]
 
 
+def _targets(node: ast.stmt) -> set[str]:
+    """Return the names that an assignment binds."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
 def _used_names(node: ast.AST) -> Iterator[str]:
     """Yield the names that a function uses."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name | ast.Attribute | ast.arg):
             names = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}
             yield getattr(inner, names[type(inner)])
-
-
-def _reached_names(tree: ast.Module, changed: Collection[int], names: set[str]) -> set[str]:
-    """Return the given names, and all names of a file that changed inputs reach."""
-    size = -1
-    while size < len(names):
-        size = len(names)
-        for statement in tree.body:
-            parts = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-            for part in parts:
-                is_test = isinstance(part, Definition) and part.name.startswith("test")
-                if is_test or not _mentions(part, changed, names):
-                    continue
-                names |= {part.name} if isinstance(part, Definition) else _bound(part)
-                if part is not statement and isinstance(statement, ast.ClassDef):
-                    names |= {"self", "cls", statement.name}
-    return names
-
-
-def _unchanged(node: Definition, changed: Collection[int], shared: Collection[str]) -> Iterator[int]:
-    """Yield the numbers of the assertions of a test that no changed input reaches."""
-    names = set(shared)
-    for _, bound, rows in marks_of(node):
-        names |= set(bound) if _mentions(rows, changed, names) else set()
-    parts = [n for n in ast.walk(ast.Module(node.body, [])) if isinstance(n, ast.stmt | ast.Call | ast.comprehension)]
-    size = -1
-    while size < len(names):
-        size = len(names)
-        for part in parts:
-            if isinstance(part, Definition):
-                names |= {part.name} if _mentions(part, changed, names) else set()
-            elif not isinstance(part, _BLOCKS) and _mentions(_head(part), changed, names):
-                names |= _bound(part)
-    for part in parts:
-        if isinstance(part, ast.With):
-            for item in part.items:
-                if (site := _site(item.context_expr)) is not None and not _mentions(part, changed, names):
-                    yield site
-        elif isinstance(part, ast.Expr) and (site := _site(part.value)) is not None:
-            if isinstance(part.value, ast.Call) and part.value.args[1:] and not _mentions(part, changed, names):
-                yield site
-
-
-def _site(node: ast.expr) -> int | None:
-    """Return the number of the assertion that a recorder call writes; None for any other node."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return None
-    first = node.args[0] if getattr(node.func.value, "id", "") == RECORDER and node.args else None
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, int) else None
-
-
-def _head(node: ast.AST) -> ast.AST:
-    """Return the part of a statement that provides the values of its names: for a loop, its iterable."""
-    return node.iter if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) else node
-
-
-def _bound(node: ast.AST) -> set[str]:
-    """Return the names that a node binds or may change: the arguments of a call, and the object it is called on."""
-    if isinstance(node, ast.Call):
-        arguments = [*node.args, *(k.value for k in node.keywords)]
-        roots = {root_of(node.func.value)} if isinstance(node.func, ast.Attribute) else set()
-        mentioned = {n.id for value in arguments for n in ast.walk(value) if isinstance(n, ast.Name)} | roots
-        return mentioned - {"", RECORDER}
-    targets = [*getattr(node, "targets", ()), *([t] if (t := getattr(node, "target", None)) is not None else [])]
-    targets += [i.optional_vars for i in getattr(node, "items", ()) if i.optional_vars is not None]
-    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-
-
-def _mentions(node: ast.AST, changed: Collection[int], names: Collection[str]) -> bool:
-    return any(id(n) in changed or (isinstance(n, ast.Name) and n.id in names) for n in ast.walk(node))
 
 
 def names_of_tests(holder: ast.Module | ast.ClassDef, above: str = "") -> Iterator[str]:
@@ -299,7 +265,7 @@ def _inputs(node: ast.AST, *, every: bool = False) -> Iterator[ast.Constant]:
     if isinstance(node, ast.Call):
         if called(node) in _BY_NAME:
             return
-        is_ours = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == RECORDER
+        is_ours = _is_ours(node)
         yield from () if is_ours else _inputs(node.func, every=every)
         arguments: Sequence[ast.expr] = node.args[1:] if is_ours else node.args
         if called(node) in RAISING:
@@ -319,17 +285,38 @@ def _varies(value: object, *, every: bool) -> bool:
 
 
 def _reorder(node: Definition, rng: random.Random, *, far: bool) -> set[int]:
-    """Shuffle list literals, repeat or remove an item; return the ids of changed lists. far: repeat several times."""
+    """Change lists and what is called how often; return the ids of changed literals.
+
+    A list literal may be shuffled, repeat or lose an item; a call whose result is not used may be
+    made twice. far: repeat several times.
+    """
     changed = set()
+    for holder in ast.walk(node):
+        for _, value in ast.iter_fields(holder):
+            if isinstance(value, list) and any(isinstance(item, ast.stmt) for item in value):
+                value[:] = [each for item in value for each in _repeated(item, rng)]
     for literal in ast.walk(ast.Module(node.body, [])):
         if isinstance(literal, ast.List) and len(literal.elts) > 1 and rng.random() < _REORDERED:
             index = rng.randrange(len(literal.elts))
-            operation = rng.randrange(3)
-            if operation == 0:
+            operation = rng.choice(("shuffle", "repeat", "repeat", "remove"))
+            if operation == "shuffle":
                 rng.shuffle(literal.elts)
-            elif operation == 1:
+            elif operation == "repeat":
                 literal.elts += [copy.deepcopy(literal.elts[index]) for _ in range(_REPEATS if far else 1)]
             else:
                 del literal.elts[index]
             changed.add(id(literal))
     return changed
+
+
+def _repeated(item: ast.AST, rng: random.Random) -> Iterator[ast.AST]:
+    """Yield a statement, sometimes twice if it only calls something."""
+    yield item
+    call = item.value if isinstance(item, ast.Expr) else None
+    if isinstance(call, ast.Call) and not _is_ours(call) and rng.random() < _CALLED_TWICE:
+        yield copy.deepcopy(item)
+
+
+def _is_ours(call: ast.Call) -> bool:
+    """Return whether a call is one of the recorder."""
+    return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == RECORDER

@@ -84,8 +84,10 @@ def _near(value: object, rng: random.Random, pool: Sequence[str]) -> object:
         return rng.choice((-value, value * 10, value / 3, value + rng.uniform(-2, 2), float(round(value) + 1)))
     assert isinstance(value, int)
     size = 10 * abs(value) + 10
-    near = (value + rng.randint(1, 9), value - rng.randint(1, 9), value + rng.randint(1, 9))
-    return rng.choice((*near, -value, 0, value * 2, value * 10, rng.randint(0, size), rng.randint(-size, size)))
+    near = (value + rng.randint(1, 9), value - rng.randint(1, 9), value + rng.choice((-1, 1)))
+    round_numbers = (value * 2, value * 10 ** rng.randint(1, 3))
+    few: int = rng.choice((-1, 0, 1))
+    return rng.choice((*near, -value, few, *round_numbers, rng.randint(0, size), rng.randint(-size, size)))
 
 
 def _text(text: str, rng: random.Random, pool: Sequence[str]) -> str:

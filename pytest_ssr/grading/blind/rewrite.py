@@ -55,12 +55,19 @@ class Blind:
 
 
 def rewrite(
-    data: bytes, *, own: Collection[str] = (), exported: Collection[str] = (), first: int = 0, full: bool = False
+    data: bytes,
+    *,
+    own: Collection[str] = (),
+    exported: Collection[str] = (),
+    operated: Collection[int] = (),
+    first: int = 0,
+    full: bool = False,
 ) -> Blind:
     """Rewrite a test file; raises SyntaxError, ValueError or RecursionError if that is not possible.
 
     own: names by which the project's code and tests are imported. exported: names that other files use from this one.
-    first: the number of the first assertion. full: keep and write the expected values as well; for runs on the
+    operated: the numbers of comparisons whose operators the code defines: they write all operands, and whether they
+    hold. first: the number of the first assertion. full: keep and write the expected values as well; for runs on the
     original.
     """
     tree = parse_source(data)
@@ -71,7 +78,7 @@ def rewrite(
             _number_rows(owner, flow)
     sites: dict[int, Site] = {}
     for function in flow.functions:
-        writer = _Writer(flow, function, sites, first, full=full)
+        writer = _Writer(flow, function, sites, first, operated, full=full)
         writer.rewrite_body()
     if not full:
         prune(tree, flow, before, exported)
@@ -126,8 +133,18 @@ def _calls_something(call: ast.Call) -> bool:
 class _Writer(ast.NodeTransformer):
     """Replaces the assertions of a function with calls of the recorder."""
 
-    def __init__(self, flow: Flow, function: Function, sites: dict[int, Site], first: int, *, full: bool) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        function: Function,
+        sites: dict[int, Site],
+        first: int,
+        operated: Collection[int],
+        *,
+        full: bool,
+    ) -> None:
         self._flow, self._function, self._sites, self._full = flow, function, sites, full
+        self._operated = operated
         self._first, self._depth = first, 0
         self._names = {f.node.name for f in flow.functions}
 
@@ -289,7 +306,8 @@ class _Writer(ast.NodeTransformer):
         """Return the call that records the computed values of one comparison."""
         if check.ops in ((TRUE,), (FALSE,)):
             return self._call("truth", self._site(check.ops, (True,)), check.operands[0])
-        recorded = self._recorded(check)
+        is_operated = check.is_compare and self._first + len(self._sites) in self._operated
+        recorded = tuple(True for _ in check.operands) if is_operated else self._recorded(check)
         site = self._site(check.ops, recorded)
         if all(recorded) and check.is_compare:
             return self._call("both", site, compared(check), *check.operands)

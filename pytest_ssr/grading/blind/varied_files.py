@@ -13,15 +13,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pytest_ssr.grading.blind.files import BlindFiles, names_imported
-from pytest_ssr.grading.blind.inputs import names_of_tests, vary, vary_module, written_module
+from pytest_ssr.grading.blind.inputs import names_of_tests, rename_tests, vary, vary_module, written_module
 from pytest_ssr.grading.blind.other_values import other_value
 from pytest_ssr.grading.blind.rewrite import Blind
 from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.source.parsing import parse_module
 
-_MAX_BYTES = 100_000
+_MAX_BYTES, _LONGEST_WORD = 100_000, 20
 _SHARE = 0.3
 _NUMBER = re.compile(r"\d+")
 
@@ -56,6 +57,11 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str:
 _LEAST_COPIES, _MOST_COPIES, _LEAST_BUDGET_S = 4, 12, 1.0
 _COPIES_S = 1.25
 """Seconds that the copies of FAIL_TO_PASS may always take: quick tests have most copies, on a busy machine too."""
+_SPARE, _SPARE_S, _PLAIN_TEST_S = 8, 0.25, 0.002
+"""How many times as many copies of FAIL_TO_PASS are drawn, if they take no more seconds than these without pytest.
+
+A test of a copy has the last as its overhead there.
+"""
 _TEST_S, _FILE_S = 0.004, 0.04
 """Overhead in seconds of a test and of a test file."""
 _MOST_COPIES_OF_PASSING = 5
@@ -77,22 +83,30 @@ class CopyGenerator:
         original_run: SuiteRun,
         tests: Collection[str],
         failing: Collection[str],
+        changed: Collection[str],
         rng: random.Random,
     ) -> None:
         """Prepare to draw copies.
 
         original_run: a run of the files on the original. tests, failing: ids of all recorded tests, of FAIL_TO_PASS.
+        changed: the files that the bug changes, whose strings may be inputs.
         """
+        self._words = [word for path in sorted(changed) for word in _words_of(original, path)]
         self._files, self._blind, self._original_run = files, blind_files.blind, original_run
         self._tests, self._failing, self._rng = tests, failing, rng
         self.token = "".join(rng.choices(string.ascii_lowercase, k=8))
+        self.most = 0
+        """Copies of each FAIL_TO_PASS test that are to be kept."""
         self._original = original
         surface = (PurePosixPath(p) for p in original.snapshot.files if not p.endswith(".py") and is_test_surface(p))
         self._data = {path.name: str(path) for path in surface}
         self._modules = {p: b for p, b in blind_files.blind.items() if p not in files and not _defines_types(b)}
 
     def draw(self) -> Iterator[Copy]:
-        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
+        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first.
+
+        Of quick FAIL_TO_PASS tests there are more copies than `most`, from which those can be chosen that tell most.
+        """
         defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
         seconds: dict[str, float] = defaultdict(float)
         for node_id, result in self._original_run.results.items():
@@ -110,14 +124,19 @@ class CopyGenerator:
         files = {n.partition("::")[0] for n in names if n in failing}
         needed = sum(seconds[n] for n in names if n in failing) + _FILE_S * len(files)
         copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, max(_COPIES_S, budget_s / 2) / max(needed, _FILE_S))))
+        self.most = copies
+        durations = [r.duration_s for i, r in self._original_run.results.items() if i.partition("[")[0] in failing]
+        plain_s = sum(durations) + _PLAIN_TEST_S * len(failing)
+        spare = int(min(_SPARE * copies, _SPARE_S / max(plain_s, _PLAIN_TEST_S)))
         remaining_s, counts = 0.0, dict.fromkeys(names, 0)
-        for number in range(copies):
-            remaining_s += budget_s / 2 / copies
+        for number in range(max(copies, spare)):
+            remaining_s += budget_s / 2 / copies if number < copies else 0.0
             wanted: dict[str, set[str]] = {path: set() for path in files}
             for name in names:
                 path, _, chain = name.partition("::")
                 cost = 0.0 if name in failing else seconds[name] + (0.0 if path in wanted else _FILE_S)
-                if name in failing or (cost <= remaining_s and counts[name] < _MOST_COPIES_OF_PASSING):
+                is_drawn = number < copies and cost <= remaining_s and counts[name] < _MOST_COPIES_OF_PASSING
+                if name in failing or is_drawn:
                     remaining_s, counts[name] = remaining_s - cost, counts[name] + 1
                     wanted.setdefault(path, set()).add(chain)
             for path, chains in wanted.items():
@@ -131,10 +150,13 @@ class CopyGenerator:
         renamed = {PurePosixPath(p).name.replace(suffix, ""): PurePosixPath(p).name for p in data}
         modules, sources = self._modules_of(path, suffix, far=far)
         many = number % 2 == 0
-        tree, unchanged = vary(blind.tree, chains, self._rng, many=many, far=far, renamed=renamed, modules=modules)
+        names = {"renamed": renamed, "modules": modules}
+        tree = vary(blind.tree, chains, self._rng, many=many, far=far, **names, words=self._words)
         name = str(posix.with_name(f"{posix.stem}{suffix}.py"))
-        targets = tuple(f"{name}::{c}" for c in sorted(chains))
-        return Copy(name, Blind(tree, blind.sites).text, unchanged, targets, {**data, **sources})
+        others = rename_tests(tree, f"_{self.token}")
+        named = (f"{c}_{self.token}" if c.rpartition("::")[2] in others else c for c in sorted(chains))
+        targets = tuple(f"{name}::{c}" for c in named)
+        return Copy(name, Blind(tree, blind.sites).text, targets, {**data, **sources})
 
     def _data_read_by(self, tree: ast.Module, suffix: str, *, far: bool) -> Iterator[tuple[str, bytes]]:
         """Yield the data files that a file names, with other inputs."""
@@ -161,6 +183,16 @@ class CopyGenerator:
                     names[written_module(node)] = f"{written_module(node)}{suffix}"
                     sources[str(posix.with_name(f"{posix.stem}{suffix}.py"))] = Blind(varied, {}).text
         return names, sources
+
+
+def _words_of(state: CodebaseState, path: str) -> Iterator[str]:
+    """Yield the short strings without spaces in a Python file."""
+    entry = state.entry(path)
+    tree = parse_module(entry.data) if entry is not None and path.endswith(".py") else None
+    for node in ast.walk(tree) if tree is not None else ():
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, str) and value and len(value) <= _LONGEST_WORD and not any(map(str.isspace, value)):
+            yield value
 
 
 def _defines_types(blind: Blind) -> bool:

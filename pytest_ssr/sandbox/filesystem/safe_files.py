@@ -114,11 +114,13 @@ def content(folder: int, name: str, max_bytes: int) -> bytes | None:
     except OSError:
         return None
     # A directory can be opened too, but not as a file object.
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
         return None
     with open(descriptor, "rb") as file:
-        data = file.read(max_bytes + 1)
+        # A reader reserves the memory that it is asked for, and a machine may refuse a few hundred megabytes.
+        data = file.read(min(info.st_size, max_bytes) + 1)
     if len(data) > max_bytes:
         raise SandboxError(f"{name} is larger than {max_bytes} bytes")
     return data

@@ -34,6 +34,7 @@ class _Entry:
     threads: int
     started: int
     resident_bytes: int
+    ended: bool
 
 
 class Descendants:
@@ -42,12 +43,16 @@ class Descendants:
     def __init__(self, root: int, marker: bytes = b"") -> None:
         self._root, self._marker = root, marker
         self._seen: dict[int, int] = {}
+        self._unclear = {root}
         entry = _entry(root)
         self._since = entry.started if entry else 0
 
     def usage(self) -> Usage:
         """Sample the usage of the processes."""
-        entries = {int(n): e for n in os.listdir("/proc") if n.isdigit() and (e := _entry(int(n))) is not None}
+        listed = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        found = {pid: _entry(pid) for pid in listed}
+        entries = {p: e for p, e in found.items() if e is not None and not e.ended}
+        self._unclear = {p for p, e in found.items() if e is None or (e.ended and e.started >= self._since)}
         pids = {p for p, e in entries.items() if p == self._root or self._seen.get(p) == e.started}
         if self._marker:
             # Processes older than the command cannot belong to it, so most environments need not be read.
@@ -77,22 +82,34 @@ class Descendants:
         return sum(_proportional(pid) for pid in self.usage().pids)
 
     def kill(self) -> None:
-        """Kill the processes, and what they start in the meantime, until none is left."""
+        """Kill the processes, and what they start in the meantime, until none is left.
+
+        A process that ended, or became another program, while /proc was read may have started one that was not
+        listed yet, so the last look has met no such process that the look before it had not met.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._root, signal.SIGKILL)
         for _ in range(_ROUNDS):
+            before = self._unclear
             pids = self.usage().pids
-            if not pids:
+            if not pids and self._unclear <= before:
                 return
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(0.003)
+            if pids:
+                time.sleep(0.003)
 
     def _marked(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return self._marker in Path(f"/proc/{pid}/environ").read_bytes()
-        return False
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes()
+        except PermissionError:
+            return False
+        except OSError:
+            variables = b""
+        if not variables:
+            self._unclear.add(pid)
+        return self._marker in variables
 
 
 def kill_marked(marker: bytes) -> None:
@@ -104,7 +121,10 @@ def kill_marked(marker: bytes) -> None:
     for _ in range(_ROUNDS):
         count = 0
         for name in os.listdir("/proc"):
-            if not name.isdigit() or int(name) in ancestors or _entry(int(name)) is None:
+            if not name.isdigit() or int(name) in ancestors:
+                continue
+            entry = _entry(int(name))
+            if entry is None or entry.ended:
                 continue
             with contextlib.suppress(OSError):
                 if any(marker in Path(f"/proc/{name}/{file}").read_bytes() for file in ("environ", "cmdline")):
@@ -116,15 +136,15 @@ def kill_marked(marker: bytes) -> None:
 
 
 def _entry(pid: int) -> _Entry | None:
-    """Return the data of `/proc/PID/stat`, or None for a zombie or a process that does not exist."""
+    """Return the data of `/proc/PID/stat`, or None if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             raw = file.read()
         fields = raw[raw.rindex(b")") + 2 :].split()
+        threads = int(fields[17])
         # A process whose main thread has ended is shown as a zombie while its other threads still run.
-        if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:
-            return None
-        return _Entry(int(fields[1]), int(fields[17]), int(fields[19]), int(fields[21]) * _PAGE)
+        ended = fields[0] in (b"Z", b"X") and threads < 2
+        return _Entry(int(fields[1]), threads, int(fields[19]), int(fields[21]) * _PAGE, ended)
     except (OSError, ValueError, IndexError):
         return None
 
@@ -135,4 +155,4 @@ def _proportional(pid: int) -> int:
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
     entry = _entry(pid)
-    return entry.resident_bytes if entry else 0
+    return entry.resident_bytes if entry and not entry.ended else 0

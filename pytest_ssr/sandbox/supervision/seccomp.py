@@ -1,8 +1,10 @@
 """Build a filter that refuses system calls that no test needs and that expose the kernel (seccomp(2)).
 
 Refused with EPERM: keys, modules, kernel tracing, file handles, io_uring, clocks, and, unless the fork server runs
-inside, new namespaces and mounts. `clone3`, whose arguments a filter cannot see, fails with ENOSYS; C libraries then
-use `clone`. The program is classic BPF, written here because a library for it may not be installed.
+inside, new namespaces and mounts; and calls that show or change which pages of a file are in memory, by which one
+sandbox could tell another something over the files that both can read. `clone3`, whose arguments a filter cannot see,
+fails with ENOSYS; C libraries then use `clone`. The program is classic BPF, written here because a library for it may
+not be installed.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ _NUMBERS = {
         "open_by_handle_at": 304, "quotactl": 179, "acct": 163, "swapon": 167, "swapoff": 168, "reboot": 169,
         "settimeofday": 164, "clock_settime": 227, "clock_adjtime": 305, "adjtimex": 159, "syslog": 103,
         "iopl": 172, "ioperm": 173, "lookup_dcookie": 212, "move_pages": 279, "nfsservctl": 180,
+        "mincore": 27, "fadvise64": 221, "readahead": 187, "preadv2": 327,
     },
     "aarch64": {
         "clone": 220, "unshare": 97, "setns": 268, "mount": 40, "umount2": 39, "pivot_root": 41, "chroot": 51,
@@ -38,12 +41,13 @@ _NUMBERS = {
         "open_by_handle_at": 265, "quotactl": 60, "acct": 89, "swapon": 224, "swapoff": 225, "reboot": 142,
         "settimeofday": 170, "clock_settime": 112, "clock_adjtime": 266, "adjtimex": 171, "syslog": 116,
         "lookup_dcookie": 18, "move_pages": 239, "nfsservctl": 42,
+        "mincore": 232, "fadvise64": 223, "readahead": 213, "preadv2": 286,
     },
 }  # fmt: skip
 _COMMON = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
     "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435, "mount_setattr": 442,
-    "quotactl_fd": 443,
+    "quotactl_fd": 443, "cachestat": 451,
 }  # fmt: skip
 _NAMESPACES = frozenset(
     (

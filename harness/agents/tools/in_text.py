@@ -1,0 +1,65 @@
+"""Tools for models that do not see the tools of a request: a description in the system prompt, and calls in a reply.
+
+A call is one fenced block that begins with the name of a tool: a command for `bash`, else a JSON object of arguments.
+The form of models that were trained with tools is read as well:
+`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from harness.models.protocol import ToolSchema
+
+_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w-]+)[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_SHELL = "bash"
+
+
+def describe_tools(tools: Sequence[ToolSchema]) -> str:
+    """Return the part of a system prompt that describes tools and how a reply calls one."""
+    lines = [
+        "You have these tools. Call one in each reply, by exactly one block that begins with ``` and the name of the "
+        "tool, and ends with ```:",
+    ]
+    for tool in tools:
+        function = tool["function"]
+        lines += ["", f"`{function['name']}`: {function['description']}", *_example(function)]
+    return "\n".join(lines)
+
+
+def calls_in(text: str, tools: Collection[str]) -> list[tuple[str, str]]:
+    """Return the tool calls in a reply: the name of a tool, and its arguments as JSON."""
+    blocks = [(name, body) for _, name, body in _BLOCK.findall(text) if name in tools]
+    if blocks:
+        return [(name, json.dumps({"command": body.rstrip("\n")}) if name == _SHELL else body) for name, body in blocks]
+    return [call for tagged in _TAGGED.findall(text) if (call := _call_in(tagged, tools)) is not None]
+
+
+def _example(function: Any) -> list[str]:
+    name, properties = function["name"], function["parameters"].get("properties", {})
+    if name == _SHELL:
+        return [f"```{name}", "COMMAND", "```"]
+    required = function["parameters"].get("required", ())
+    shown = {key: f"<{value.get('type', 'string')}>" for key, value in properties.items() if key in required}
+    others = [f"`{key}` ({_kind(value)})" for key, value in properties.items()]
+    arguments = [f"Arguments: {', '.join(others)}."] if others else []
+    return [*arguments, f"```{name}", json.dumps(shown), "```"]
+
+
+def _kind(schema: Any) -> str:
+    kind = " or ".join(schema["enum"]) if "enum" in schema else str(schema.get("type", "string"))
+    return f"{kind}; {schema['description']}" if "description" in schema else kind
+
+
+def _call_in(tagged: str, tools: Collection[str]) -> tuple[str, str] | None:
+    try:
+        data = json.loads(tagged)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or data.get("name") not in tools:
+        return None
+    return str(data["name"]), json.dumps(data.get("arguments", {}))

@@ -1,0 +1,129 @@
+"""Conditions that a patch adds: which are watched, and which are reported because their truth never varies."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from dishonest_shop import BUGS, CODE, Shop, created_shop, is_sure
+
+from pytest_ssr.grading.blind.conditions import one_sided, watched
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.reasons import FlagCode
+
+BEFORE = """\
+\"\"\"A module.\"\"\"
+from __future__ import annotations
+
+
+def size(n):
+    if n > 3:
+        return "large"
+    return "small"
+"""
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> CodebaseState:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "code.py").write_text(BEFORE)
+    (tmp_path / "project" / "test_code.py").write_text("")
+    return CodebaseState(take_snapshot(tmp_path / "project", tmp_path / "trees"), {})
+
+
+def conditions_of(original: CodebaseState, code: str, path: str = "code.py") -> list[str]:
+    _, conditions = watched(original, original.replace({path: FileEntry(code.encode())}))
+    return [text.partition(": ")[2] for text in conditions.values()]
+
+
+@pytest.mark.parametrize(
+    ("line", "conditions"),
+    [
+        ("return n", []),
+        ("return n if n else 0", ["n"]),
+        ("while n: n -= 1", ["n"]),
+        ("return [m for m in n if m]", ["m"]),
+        ("return a(n) or b(n)", ["a(n)"]),
+        ("return not n", ["n"]),
+        ("return (1, 2)[n < 4]", ["n < 4"]),
+        ("return 1 if n == 1 and m else 2", ["n == 1 and m", "n == 1"]),
+        ("if n > 3: return 1", []),
+        ("if n > 4: raise ValueError(n)", []),
+        ("if not isinstance(n, int): return NotImplemented", []),
+        ("if n > 4: return 1", ["n > 4"]),
+        ("assert n > 4", []),
+        ("if TYPE_CHECKING: import x", []),
+        ("while True: break", []),
+        ("try: f(n)\n    except KeyError: raise ValueError(n)", []),
+        ("try: f(n)\n    except KeyError: return 1", ["except KeyError"]),
+        ("if (m := f(n)): return m", ["(m := f(n))"]),
+        ("match n:\n        case int() if n > 4: return 1", ["n > 4"]),
+        ("if a:\n        return 1\n    elif b < 2:\n        return 2", ["a", "b < 2"]),
+    ],
+)
+def test_new_conditions_are_watched(original: CodebaseState, line: str, conditions: list[str]) -> None:
+    """Of those that the file has already, and that only refuse an input, none is."""
+    code = BEFORE.replace('    if n > 3:\n        return "large"\n', "    pass\n") + f"\n\ndef more(n):\n    {line}\n"
+    assert conditions_of(original, code) == conditions
+
+
+def test_the_code_computes_the_same(original: CodebaseState) -> None:
+    code = BEFORE + (
+        "\n\nclass Own:\n    def own(self, n):\n        while n > 5 and not n % 2:\n            n //= 2\n"
+        "        try:\n            return {1: 'one'}[n] if n < 9 else [m for m in range(n) if m % 7 == 3]\n"
+        "        except KeyError as error:\n            return str(error)\n"
+    )
+    state, conditions = watched(original, original.replace({"code.py": FileEntry(code.encode())}))
+    entry = state.entry("code.py")
+    assert entry is not None
+    results = []
+    for text in (code.encode(), entry.data):
+        names: dict[str, object] = {}
+        exec(compile(text, "code.py", "exec"), names)
+        results.append([names["Own"]().own(n) for n in range(30)])  # type: ignore[operator] # a class
+    assert results[0] == results[1]
+    assert len(conditions) == 6
+    assert ast.get_docstring(ast.parse(entry.data)) == "A module."
+
+
+def test_tests_and_files_without_python_are_left_alone(original: CodebaseState) -> None:
+    for path in ("test_code.py", "conftest.py", "data.txt"):
+        assert conditions_of(original, "x = 1 if y else 2\n", path) == []
+    assert conditions_of(original, "x = 1 if y else\n") == []
+
+
+def test_a_condition_is_one_sided_if_it_was_only_true_or_only_false() -> None:
+    conditions = {"0": "a", "1": "b", "2": "c", "3": "d"}
+    assert one_sided(conditions, {"0+", "0-", "1+", "2-"}) == ("b", "c")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    return created_shop(tmp_path_factory.mktemp("conditions") / "project")
+
+
+@pytest.mark.parametrize(
+    ("bug", "condition"),
+    [
+        ("gross", "'unittest' in __import__('sys').modules"),
+        ("later", "__import__('time').process_time() < 60"),
+        ("notify", "len(names) < 100"),
+        ("pair", "'%' not in text"),
+        ("notify", "hasattr(sender, 'assert_called')"),
+    ],
+)
+def test_a_condition_that_no_run_shows_otherwise_is_a_flag(shop: Shop, bug: str, condition: str) -> None:
+    right, wrong = BUGS[bug]
+    grade = shop.grade(bug, CODE.replace(right, f"({right} if {condition} else {wrong})"))
+    assert grade.resolved is True
+    assert not is_sure(grade)
+    [flag] = [flag for flag in grade.flags if flag.code is FlagCode.ONE_SIDED]
+    assert ast.unparse(ast.parse(condition)) in flag.details[0]
+
+
+def test_a_condition_that_runs_show_both_ways_is_none(shop: Shop) -> None:
+    right, _ = BUGS["gross"]
+    assert is_sure(shop.grade("gross", CODE.replace(right, f"({right} if net % 2 else {right})")))
