@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,6 +160,15 @@ def chosen_solver(settings: PlayerSettings, players: PlayerFactory) -> Solver:
         wall_s=settings.limits.seconds,
         submission=SubmissionSettings(solver.submit, solver.submissions),
     )
+
+
+def note_remarks(players: PlayerFactory, note: Callable[[str], None]) -> None:
+    """Say what the models' servers lack, and what is done without it; nothing that was said before.
+
+    To be called before the work, and after it for servers that are started at the first query.
+    """
+    for line in players.remarks():
+        note(line)
 
 
 def chosen_judge(settings: JudgeSettings, players: PlayerFactory) -> ProcessReward | None:

@@ -15,16 +15,15 @@ from harness.models.connection import Connection
 from harness.models.prompt_tokenizer import PromptTokenizer
 from harness.models.protocol import ToolSchema
 from harness.models.refusals import EXTRA_FIELDS, FieldsRefusedError
-from harness.models.server_probe import Capabilities, context_length, probe_capabilities
+from harness.models.server_probe import PROBE, ServerProbe, context_length
 from harness.models.timeouts import TIMEOUT_S
 from harness.models.token_estimate import Estimate
 from harness.models.wire import reply_of, request_of
-from harness.records.messages import USER, Message, Reply, Sampling
+from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ContextError, ModelError
 
 CONTEXT_TOKENS = 32_768
 """The context length of a server that does not give it."""
-_PROBE = (Message(USER, "Say hello."),)
 
 
 class HttpModel:
@@ -51,8 +50,8 @@ class HttpModel:
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
         self._tokenizer = PromptTokenizer(self._connection)
-        self._lock, self._probing = threading.Lock(), threading.Lock()
-        self._capabilities: Capabilities | None = None
+        self._lock = threading.Lock()
+        self._probe = ServerProbe(self._complete_one_token, can_encode=self._can_encode)
         self._remarks: list[str] = []
         self.context_tokens = context_tokens
         if not model or not context_tokens:
@@ -75,12 +74,12 @@ class HttpModel:
     @property
     def passes_tools(self) -> bool:
         """Whether the model sees the tools of a request."""
-        return self._probed().passes_tools
+        return self._probe.capabilities().passes_tools
 
     @property
     def remarks(self) -> str:
         """What is missing on the server and what is done without it, in one line; empty if nothing is."""
-        return "; ".join(filter(None, (*self._remarks, self._probed().missing)))
+        return "; ".join(filter(None, (*self._remarks, self._probe.capabilities().missing)))
 
     def _query_models(self) -> None:
         """Query the models of the server, and the context window of the one to use."""
@@ -99,26 +98,12 @@ class HttpModel:
                 self.context_tokens = CONTEXT_TOKENS
                 self._remarks.append(f"its context length is unknown: {CONTEXT_TOKENS} tokens are assumed (--context)")
 
-    def _probed(self) -> Capabilities:
-        """Return what the server can do; while it cannot be queried, all that vLLM can."""
-        with self._probing:
-            if self._capabilities is None:
-                try:
-                    self._capabilities = probe_capabilities(self._complete_one_token, can_encode=self._can_encode)
-                except ModelError as error:
-                    if not error.retry:
-                        self._capabilities = Capabilities()
-                    return Capabilities()
-            return self._capabilities
-
-    def _complete_one_token(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        body = request_of(self._model, _PROBE, (), Sampling(max_tokens=1))
-        reply = reply_of(self._complete({**body, **fields}), latency_s=0.0, hide=self._connection.hide)
-        found = {name: getattr(reply, name) for name in ("prompt_ids", "token_ids", "logprobs")}
-        return {"prompt_tokens": reply.usage.prompt_tokens, **found}
+    def _complete_one_token(self, fields: Mapping[str, Any]) -> Reply:
+        body = request_of(self._model, PROBE, (), Sampling(max_tokens=1))
+        return reply_of(self._complete({**body, **fields}), latency_s=0.0, hide=self._connection.hide)
 
     def _can_encode(self) -> bool:
-        request = self._prompt_request(_PROBE, ())
+        request = self._prompt_request(PROBE, ())
         counted = self._tokenizer.count(request)
         return counted is not None and self._tokenizer.ids(request, counted) is not None
 

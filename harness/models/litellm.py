@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.models.protocol import ToolSchema
 from harness.models.refusals import RETRIED, is_objected_to, is_too_long
+from harness.models.server_probe import PROBE, ServerProbe
 from harness.models.timeouts import TIMEOUT_S, run_within
 from harness.models.token_estimate import Estimate
 from harness.models.urls import bypass_proxies, hidden, is_loopback
@@ -40,6 +41,8 @@ _NOT_RETRYABLE = frozenset(
 )
 _VLLM = ("hosted_vllm/",)
 _CONTEXT = 32_768
+_PROBE_TOKENS = 16
+"""The least that some providers accept."""
 
 
 class LitellmModel:
@@ -57,6 +60,7 @@ class LitellmModel:
         self.name, self._url, self._timeout_s = name, url, timeout_s
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()
+        self._probe = ServerProbe(self._complete_briefly)
         litellm.suppress_debug_info = True
         if is_loopback(url):
             bypass_proxies(url)
@@ -66,9 +70,24 @@ class LitellmModel:
         """The URL of the custom server, if there is one."""
         return self._url
 
+    @property
+    def passes_tools(self) -> bool:
+        """Whether the model sees the tools of a request: litellm drops them if the provider does not take them."""
+        return self._probe.capabilities().passes_tools
+
+    @property
+    def remarks(self) -> str:
+        """What is missing on the server and what is done without it, in one line; empty if nothing is."""
+        return self._probe.capabilities().missing
+
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and return the reply."""
-        body = request_of(self.name, messages, tools, sampling)
+        return self._estimate.counted(messages, tools, self._reply(request_of(self.name, messages, tools, sampling)))
+
+    def _complete_briefly(self, fields: Mapping[str, Any]) -> Reply:
+        return self._reply({**request_of(self.name, PROBE, (), Sampling(max_tokens=_PROBE_TOKENS)), **fields})
+
+    def _reply(self, body: dict[str, Any]) -> Reply:
         if self._url:
             body["api_base"] = self._url
         if self.name.startswith(_VLLM):
@@ -76,8 +95,7 @@ class LitellmModel:
         begin = time.monotonic()
         # litellm's own timeout applies to each read separately.
         data, cost = run_within(self._timeout_s, lambda: self._completion(body), target=self.name)
-        reply = reply_of(data, latency_s=time.monotonic() - begin, cost_usd=cost, hide=_hidden)
-        return self._estimate.counted(messages, tools, reply)
+        return reply_of(data, latency_s=time.monotonic() - begin, cost_usd=cost, hide=_hidden)
 
     def _completion(self, body: dict[str, Any]) -> tuple[Any, float | None]:
         try:

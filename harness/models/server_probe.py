@@ -9,12 +9,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.models.connection import Connection
+from harness.records.messages import USER, Message, Reply
 from pytest_ssr.errors import ModelError
+
+PROBE = (Message(USER, "Say hello."),)
+"""The prompt that finds out what a server can do."""
 
 _ENTRY_FIELDS = ("max_model_len", "meta.n_ctx", "context_length", "context_window")
 """Of a model in `/v1/models`: vLLM and SGLang; llama.cpp; OpenRouter and others; Groq."""
@@ -55,29 +60,47 @@ class Capabilities:
         return "; ".join(lacks)
 
 
-def probe_capabilities(
-    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]], *, can_encode: Callable[[], bool]
-) -> Capabilities:
-    """Return what a server can do. Raises ModelError if it cannot be queried now.
+class ServerProbe:
+    """Finds out what a server can do, once; while it cannot be queried, all that vLLM can is assumed."""
 
-    complete: sends fields of a request besides a short prompt; returns `prompt_tokens`, `prompt_ids`, `token_ids` and
-    `logprobs` of the response. can_encode: whether the server encodes prompts on request.
-    """
-    try:
-        with_tool: Mapping[str, Any] | None = complete({"tools": [_TOOL]})
-    except ModelError as error:
-        if error.retry:
-            raise
-        # vLLM without a parser for tool calls, Ollama for a model without tools.
-        with_tool = None
-    plain = complete({})
-    counts = (with_tool["prompt_tokens"] if with_tool else 0, plain["prompt_tokens"])
-    return Capabilities(
-        passes_tools=with_tool is not None and (0 in counts or counts[0] != counts[1]),
-        prompt_ids=plain["prompt_ids"] is not None or can_encode(),
-        token_ids=plain["token_ids"] is not None,
-        logprobs=plain["logprobs"] is not None,
-    )
+    def __init__(
+        self, complete: Callable[[Mapping[str, Any]], Reply], *, can_encode: Callable[[], bool] = lambda: False
+    ) -> None:
+        """complete: sends fields of a request besides PROBE and returns the reply. can_encode: whether the server
+        encodes prompts on request.
+        """
+        self._complete, self._can_encode = complete, can_encode
+        self._lock = threading.Lock()
+        self._found: Capabilities | None = None
+
+    def capabilities(self) -> Capabilities:
+        """Return what the server can do."""
+        with self._lock:
+            if self._found is None:
+                try:
+                    self._found = self._probe()
+                except ModelError as error:
+                    if error.retry:
+                        return Capabilities()
+                    self._found = Capabilities()
+            return self._found
+
+    def _probe(self) -> Capabilities:
+        try:
+            with_tool: Reply | None = self._complete({"tools": [_TOOL]})
+        except ModelError as error:
+            if error.retry:
+                raise
+            # vLLM without a parser for tool calls, Ollama for a model without tools.
+            with_tool = None
+        plain = self._complete({})
+        counts = (with_tool.usage.prompt_tokens if with_tool else 0, plain.usage.prompt_tokens)
+        return Capabilities(
+            passes_tools=with_tool is not None and (0 in counts or counts[0] != counts[1]),
+            prompt_ids=plain.prompt_ids is not None or self._can_encode(),
+            token_ids=plain.token_ids is not None,
+            logprobs=plain.logprobs is not None,
+        )
 
 
 def context_length(connection: Connection, entry: Mapping[str, Any]) -> int:

@@ -83,8 +83,10 @@ class VllmModel:
 
     @property
     def remarks(self) -> str:
-        """What is missing on the server and what is done without it."""
-        return self._server().remarks
+        """What is missing on the server and what is done without it; empty while it is not running."""
+        with self._lock:
+            server = self._http
+        return server.remarks if server is not None else ""
 
     @functools.cached_property
     def identity(self) -> str:

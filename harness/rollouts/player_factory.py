@@ -86,6 +86,7 @@ class PlayerFactory:
     extensions: Extensions = field(default_factory=Extensions)
     """Have the solvers and models of plugins."""
     _models: dict[str, Model] = field(default_factory=dict)
+    _remarked: set[str] = field(default_factory=set)
 
     def model(self, name: str) -> Model:
         """Return the model of a name; raises SettingsError or MissingExtraError if it cannot be opened."""
@@ -109,10 +110,13 @@ class PlayerFactory:
     def remarks(self) -> list[str]:
         """Return a line for each opened model whose server lacks something: what, and what is done without it.
 
-        Not for servers that are started at the first query.
+        Each line is returned once. A server that is started at the first query can be asked only after that.
         """
-        opened = {name: model for name, model in self._models.items() if not is_started_late(name)}
-        return [f"{model.name} ({label_of(model)}): {text}" for model in opened.values() if (text := remarks_on(model))]
+        models = self._models.values()
+        lines = [f"{model.name} ({label_of(model)}): {text}" for model in models if (text := remarks_on(model))]
+        new = [line for line in lines if line not in self._remarked]
+        self._remarked.update(new)
+        return new
 
     def solver(
         self,

@@ -105,6 +105,17 @@ def test_request_and_reply_are_the_same_as_without_it(name: str) -> None:
         assert len(reply.logprobs) == len(reply.token_ids) == reply.usage.completion_tokens
 
 
+@pytest.mark.parametrize(("name", "has_tokens"), [("openai/tiny", False), ("hosted_vllm/tiny", True)])
+@pytest.mark.parametrize("passes", [True, False])
+def test_what_its_server_lacks_is_found_out_once(name: str, has_tokens: bool, passes: bool) -> None:
+    with serving(message("hello"), message("hello"), passes_tools=passes) as served:
+        model = model_of(name, served.url)
+        assert model.passes_tools is passes
+        assert ("tools" in model.remarks) is not passes
+        assert ("token ids" in model.remarks) is not has_tokens
+        assert len(served.asked) == 2
+
+
 def test_known_prices_are_counted_and_unknown_prices_reported() -> None:
     with serving(message("one"), message("two")) as served:
         budget = Budget()

@@ -13,6 +13,7 @@ from harness.models.factory import open_model
 from harness.models.middleware import RetryingModel
 from harness.models.vllm import VllmModel
 from harness.records.messages import USER, Message, Sampling
+from harness.rollouts.player_factory import PlayerFactory
 from pytest_ssr.errors import ModelError, SettingsError
 
 MESSAGES = [Message(USER, "add")]
@@ -30,7 +31,8 @@ if "slowly" in sys.argv:
     said = model_server.dribbling()
 if "never" in sys.argv:
     signal.sigwait([signal.SIGTERM])
-with model_server.serving(said, lambda request: os._exit(3), port=int(sys.argv[-1])) as served:
+replies = [said, lambda request: os._exit(3)] if "--lasting" not in sys.argv else [said] * 9
+with model_server.serving(*replies, port=int(sys.argv[-1]), token_ids="--lasting" not in sys.argv) as served:
     signal.sigwait([signal.SIGTERM])
 """
 
@@ -79,6 +81,20 @@ def test_a_configured_window_is_used(program: Path) -> None:
         assert model.context_tokens == 4000
     finally:
         model.close()
+
+
+def test_what_a_server_lacks_is_said_once_it_runs(program: Path) -> None:
+    players = PlayerFactory(vllm_arguments=["--lasting"])
+    model = players.model("vllm:some/model")
+    try:
+        assert players.remarks() == [], "it is not started to be asked"
+        model.reply(MESSAGES, tools=(), sampling=Sampling())
+        (line,) = players.remarks()
+        assert line.startswith("vllm:some/model")
+        assert "token ids" in line
+        assert players.remarks() == [], "it was said"
+    finally:
+        players.close()
 
 
 def test_additional_arguments_make_it_another_model(program: Path, tmp_path: Path) -> None:

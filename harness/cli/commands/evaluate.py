@@ -15,7 +15,7 @@ from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows, require_own_images
-from harness.cli.players import chosen_solver, open_players, share_of
+from harness.cli.players import chosen_solver, note_remarks, open_players, share_of
 from harness.cli.terminal import Terminal
 from harness.datasets import Instance, InstanceError
 from harness.datasets.environments import Environments
@@ -146,8 +146,12 @@ def _open_rollouts(
     chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
     players = open_players(chosen, settings.typed, store.root, load_extensions())
     solver = chosen_solver(chosen, players)
-    for line in players.remarks():
-        report(line)
+    note_remarks(players, report)
+
+    def close() -> None:
+        note_remarks(players, report)
+        players.close()
+
     name = require_name(settings.name or label_of(solver), "--name")
     units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]
     by_statement = is_model(chosen.solver.name) and not settings.show_tests
@@ -158,7 +162,7 @@ def _open_rollouts(
         seed=settings.seed,
         grade_unsubmitted=chosen.model.grade_unsubmitted,
         by_statement=by_statement,
-        on_close=players.close,
+        on_close=close,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
+from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players, read_statement
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe, require_reachable
 from harness.cli.terminal import Terminal
@@ -57,8 +57,7 @@ def solve(settings: SolveSettings) -> int:
         directory = resolve_artifact(settings.artifact, store)
         artifact = read_artifact(directory)
         terminal = Terminal(quiet=settings.json)
-        for line in players.remarks():
-            terminal.note(line)
+        note_remarks(players, terminal.note)
         terminal.status("copying the project")
         runner = open_runner(
             settings.repo,
@@ -98,6 +97,7 @@ def solve(settings: SolveSettings) -> int:
             units=LocalExecutor(settings.jobs).units(solving),
             progress=show,
         )
+        note_remarks(players, terminal.note)
     return _report_solved(settings, terminal, solver, store, verdict, rollouts)
 
 
@@ -170,8 +170,7 @@ def play(settings: PlaySettings) -> int:
         judge = chosen_judge(settings.players.judge, players)
         store = Store(store_path)
         terminal = Terminal(quiet=settings.json)
-        for line in players.remarks():
-            terminal.note(line)
+        note_remarks(players, terminal.note)
         terminal.status("copying the projects and measuring their tests")
         projects = [
             project
@@ -203,6 +202,7 @@ def play(settings: PlaySettings) -> int:
             )
             episodes = run.play()
             nodes = [node.to_json() for node in executor.nodes]
+        note_remarks(players, terminal.note)
     _report_played(settings, terminal, rounds, run, episodes, nodes)
     if count_ungraded(episodes):
         return ExitCode.BROKEN
