@@ -111,7 +111,7 @@ def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
                 count = len(tokens(rendered(request, served)))
                 self._send(200, {}, json.dumps({"count": count, "max_model_len": served.max_model_len}).encode())
                 return
-            if request["max_tokens"] == 1:
+            if request.get("max_tokens") == 1:
                 served.probes += 1
                 self._send(200, {}, json.dumps(response(message("Hello"), request, served)).encode())
                 return
