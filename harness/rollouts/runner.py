@@ -378,7 +378,7 @@ def validated_verdict(
         begin()
         verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
         if not verdict.valid:
-            raise ArtifactError(f"the artifact is not valid, nothing to solve: {verdict.explanation}")
+            raise ArtifactError(f"the artifact is not valid: {verdict.explanation}")
         verdicts.put(verdict)
     return verdict
 

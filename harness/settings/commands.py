@@ -154,7 +154,7 @@ class GradeSettings(CommandSettings):
     full: bool = switch("run all tests, even after a recorded one has failed (default: stop there)")
     rule: Rule = rule_option()
     by_script: bool = shared("by_script")
-    store: Path | None = shared("store", help="store of the artifact (default: REPO/.ssr)")
+    store: Path | None = shared("store", help="store of the artifact and of what grades measure (default: REPO/.ssr)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
 

@@ -108,6 +108,8 @@ def test_grades(injected: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert grade["resolved"] is True
     assert set(grade["fail_to_pass"].values()) == {"passed"}
+    kept = [json.loads(path.read_bytes()) for path in (project / ".ssr" / "blind").rglob("*.json")]
+    assert any("suite" in record for record in kept), "the next grade measures the reference again"
     # The artifact's own record is not trusted: without our verdict it is validated again, with the same result.
     elsewhere = ssr(
         "grade", directory, "--repo", project, "--patch", "-", "--store", tmp_path / "s", *SANDBOX, stdin=b""

@@ -14,6 +14,7 @@ from typing import Any
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.diffs import AppliedDiff, DiffError, apply_diff, require_diff
+from harness.rollouts.runner import validated_verdict
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
 from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.checks.validator import Validation
@@ -24,6 +25,7 @@ from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import BaselineSource, Grade, grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.progress import counted
+from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_to_json
 from pytest_ssr.records.reasons import Reason, ReasonCode
@@ -31,7 +33,7 @@ from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
-from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
+from pytest_ssr.storage.verdict_store import is_trusted
 
 _LINE_KINDS = {"+": "added", "-": "removed"}
 
@@ -151,24 +153,20 @@ def show(settings: ShowSettings) -> int:
 
 def grade(settings: GradeSettings) -> int:
     """Grade a patch; return 0 if the rule resolves it, 1 if not, 3 without a grade."""
-    store_path = settings.store or settings.repo / ".ssr"
-    store = Store(store_path) if store_path.is_dir() else None
+    require_directory(settings.repo)
+    store = Store(settings.store or settings.repo / ".ssr")
     artifact = read_artifact(resolve_artifact(settings.artifact, store))
     submitted = _submitted(settings.patch)
     terminal = Terminal(quiet=settings.json)
     terminal.status("copying the project")
+    options = settings.execution.run_options(by_script=settings.by_script)
     # The author of the patch is unknown.
-    with _opened_runners(settings, trusted=False) as runners:
-        runner = runners(runner_of_script(artifact.script))
-        verdict = _stored_verdict(artifact, store, runner)
-        if verdict is None:
-            terminal.status("validating the artifact first")
-            verdict = Validation(artifact, runner).verdict()
-            if not verdict.valid:
-                raise ArtifactError(f"the artifact is not valid and cannot be graded: {verdict.explanation}")
-        terminal.status("grading the patch")
-        baseline = functools.partial(project_baseline, runner, store) if store is not None else None
-        result = _grade(submitted, artifact, verdict, runner, settings, baseline)
+    runners = runner_source(settings.repo, store, **options, model_written=True)
+    runner = runners(runner_of_script(artifact.script))
+    verdict = validated_verdict(artifact, runner, store, begin=lambda: terminal.status("validating the artifact first"))
+    terminal.status("grading the patch")
+    baseline = functools.partial(project_baseline, runner, store)
+    result = _grade(submitted, artifact, verdict, runner, settings, baseline)
     decisive = result.verdict(settings.rule)
     if settings.json:
         print(json.dumps(result.to_json(), indent=1))
@@ -186,7 +184,7 @@ def _grade(
     verdict: Verdict,
     runner: Runner,
     settings: GradeSettings,
-    baseline: BaselineSource | None,
+    baseline: BaselineSource,
 ) -> Grade:
     applied = AppliedDiff(Patch())
     try:
@@ -212,12 +210,6 @@ def _grade(
     return replace(grade, flags=(*applied.flags, *grade.flags))
 
 
-def _stored_verdict(artifact: BugArtifact, store: Store | None, runner: Runner) -> Verdict | None:
-    """Return our stored verdict on exactly this artifact and tree; the artifact's own record is not trusted."""
-    verdict = Verdicts(store, runner).get(artifact.content_id(runner.snapshot.tree_hash)) if store else None
-    return verdict if verdict is not None and verdict.valid else None
-
-
 def _submitted(path: Path) -> bytes:
     """Return a submitted diff, empty if nothing was submitted; raises ArtifactError for what cannot be a diff."""
     try:
@@ -236,7 +228,7 @@ def _submitted(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened_runners(settings: ValidateSettings | GradeSettings, *, trusted: bool) -> Iterator[RunnerSource]:
+def _opened_runners(settings: ValidateSettings, *, trusted: bool) -> Iterator[RunnerSource]:
     """Yield what opens a runner; its copy of the project is in the store, or in a temporary folder without one."""
     with contextlib.ExitStack() as stack:
         if settings.store is None:
@@ -245,8 +237,7 @@ def _opened_runners(settings: ValidateSettings | GradeSettings, *, trusted: bool
             folder = scratch / "store"
         else:
             folder = settings.store
-        per_hunk = isinstance(settings, ValidateSettings) and settings.per_hunk
-        options = settings.execution.run_options(per_hunk=per_hunk, by_script=settings.by_script)
+        options = settings.execution.run_options(per_hunk=settings.per_hunk, by_script=settings.by_script)
         yield runner_source(settings.repo, Store(folder), **options, model_written=not trusted)
 
 
