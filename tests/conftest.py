@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import secrets
@@ -18,6 +19,14 @@ from pytest_ssr.sandbox import SANDBOXES, load_provider
 from pytest_ssr.sandbox.protocol import Availability
 
 pytest_plugins = ["pytester"]
+
+# Some environments, such as those of the adapters, have no property tests.
+with contextlib.suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    # No test depends on the speed of the machine.
+    settings.register_profile("any-machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any-machine")
 
 CALC = '''\
 """A calculator."""

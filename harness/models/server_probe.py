@@ -166,7 +166,7 @@ _PATHS = (_of_llama_cpp, _of_ollama, _of_lm_studio, _of_litellm_proxy, _of_tgi)
 
 
 def _length(data: Any, field: str) -> int:
-    """Return the number at a dotted name; 0 if there is none."""
+    """Return the number at a dotted name, or 0 if it is missing."""
     for name in field.split("."):
         data = data.get(name) if isinstance(data, Mapping) else None
     return data if type(data) is int and data > 0 else 0

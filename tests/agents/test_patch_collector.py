@@ -76,13 +76,13 @@ def test_new_moved_and_executable_files_are_collected(start: CodebaseState, work
     ("command", "expected"),
     [
         ("echo more >> data.bin", "data.bin is changed and larger than 16 MiB"),
-        ("head -c 17000000 /dev/zero > core", "core is changed and larger than 16 MiB"),
+        ("truncate -s 17000000 core", "core is changed and larger than 16 MiB"),
         ("mv calc.py real.py; ln -s real.py calc.py", r"calc\.py is now a symlink to real\.py; a patch may not"),
         ("ln -sfn tests folder", "folder is now a symlink to tests"),
         ("mv pkg moved; ln -s moved pkg", "pkg is now a symlink to moved"),
         ("rm linked.py; echo 1 > linked.py", r"linked\.py was a symlink and is now a file"),
         ("rm calc.py; mkfifo calc.py", r"calc\.py is no longer a file"),
-        ("for n in 1 2 3 4 5; do head -c 16000000 /dev/zero > f$n; done", "the changed files are larger than 64 MiB"),
+        ("for n in 1 2 3 4 5; do truncate -s 16000000 f$n; done", "the changed files are larger than 64 MiB"),
         ("for n in $(seq 2001); do : > f$n; done", "more than 2000 files are changed"),
     ],
 )

@@ -143,7 +143,7 @@ ENDLESS = {
         "memory",
     ),
     "fills the disk": (
-        "for i in 1 2 3 4 5 6; do head -c 30000000 /dev/zero > junk$i; done; sleep 20",
+        "for i in 1 2 3 4 5 6; do fallocate -l 30000000 junk$i; done; sleep 20",
         "disk",
     ),
 }

@@ -277,7 +277,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4), st.integers(0, 3))
 def test_each_candidate_of_random_expressions_is_a_different_program(expressions: list[str], seed: int) -> None:
     text = "def f(a, b):\n" + "".join(f"    x{i} = {e}\n" for i, e in enumerate(expressions)) + "    return x0\n"

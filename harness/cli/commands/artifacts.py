@@ -16,7 +16,7 @@ from harness.cli.terminal import Terminal
 from harness.diffs import AppliedDiff, DiffError, apply_diff, require_diff
 from harness.rollouts.runner import validated_verdict
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
-from pytest_ssr.campaign.factory import RunnerSource, runner_source
+from pytest_ssr.campaign.factory import RunnerSource, open_runner, runner_source
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
@@ -160,9 +160,9 @@ def grade(settings: GradeSettings) -> int:
     terminal = Terminal(quiet=settings.json)
     terminal.status("copying the project")
     options = settings.execution.run_options(by_script=settings.by_script)
+    test_runner = runner_of_script(artifact.script)
     # The author of the patch is unknown.
-    runners = runner_source(settings.repo, store, **options, model_written=True)
-    runner = runners(runner_of_script(artifact.script))
+    runner = open_runner(settings.repo, store, **options, test_runner=test_runner, model_written=True)
     verdict = validated_verdict(artifact, runner, store, begin=lambda: terminal.status("validating the artifact first"))
     terminal.status("grading the patch")
     baseline = functools.partial(project_baseline, runner, store)
