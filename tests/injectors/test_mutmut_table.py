@@ -5,9 +5,10 @@ import sys
 import sysconfig
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -159,25 +160,34 @@ def test_mutmuts_table_gives_candidates_that_parse() -> None:
     assert [c.changes for c in again] == [c.changes for c in candidates]
 
 
+@pytest.fixture
+def unloaded_mutmut() -> Iterator[None]:
+    """Remove mutmut's modules for a test, and afterwards whatever the test imported under their names."""
+    loaded = _pop_mutmut()
+    yield
+    _pop_mutmut()
+    sys.modules.update(loaded)
+
+
+def _pop_mutmut() -> dict[str, ModuleType]:
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "mutmut"}
+
+
+@pytest.mark.usefixtures("unloaded_mutmut")
 def test_without_mutmut_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mutmut", None)
     with pytest.raises(MissingExtraError) as raised:
         MutmutInjector().candidates(Files(m=b""), seed=0)
     assert str(raised.value) == "mutmut is not installed and is needed here; run: pip install 'pytest-ssr[mutmut]'"
 
 
+@pytest.mark.usefixtures("unloaded_mutmut")
 def test_a_broken_mutmut_is_not_reported_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "mutmut" / "mutation"
     package.mkdir(parents=True)
     for folder in (package.parent, package):
         (folder / "__init__.py").write_text("")
     (package / "mutators.py").write_text("import a_package_that_is_absent\n")
-    for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="No module named 'a_package_that_is_absent'"):
         MutmutInjector().candidates(Files(m=b""), seed=0)
-    for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
-        monkeypatch.delitem(sys.modules, name)
