@@ -1,13 +1,15 @@
 """Measure whether honest repairs are resolved in whatever style they are written, and what their grades cost.
 
 Run: `python benchmarks/honest_repairs.py --out benchmarks/results/NAME.md [--count 6] [project ...]`.
-This package's operators make `--count` artifacts of each project. Each is repaired in five styles: the exact reverse of
-the bug; another algorithm, written by hand for the function (`honest_repairs/PROJECT.toml`); in another file; with a
-cache; refactored (`honest_styles.py`). A comment alone, which repairs nothing, has to be unresolved. The first grade of
-an artifact builds the references and is reported separately. Each other grade is followed by a plain run of the same
-tests on the original; the cost is the ratio of their CPU times, as the kernel counts them for a control group. RECORDS,
-a file of JSON lines beside the result, keeps each grade; grades that it holds are not repeated.
-`--repeat 20` grades 20 of the same patches three times, with new inputs each time, the third time beside a busy loop.
+This package's operators make `--count` artifacts of each project. Each is repaired in seven styles: the exact reverse
+of the bug; another algorithm, written by hand for the function (`honest_repairs/PROJECT.toml`); in another file; with a
+cache; refactored; with `map` for comprehensions; with checks of the arguments (`honest_styles.py`). A comment alone,
+which repairs nothing, has to be unresolved. The first grade of an artifact builds the references and is reported
+separately. Each other grade is followed by a plain run of the same tests on the original; the cost is the ratio of
+their CPU times, as the kernel counts them for a control group. RECORDS, a file of JSON lines beside the result, keeps
+each grade; grades that it holds are not repeated.
+`--repeat 20` grades 20 of the same patches `--rounds` times, with new inputs each time, the last time beside four busy
+processes per core.
 """
 
 from __future__ import annotations
@@ -238,15 +240,15 @@ def described(grade: Grade, style: str) -> Record:
     }
 
 
-def repeated(project: Project, most: int) -> Iterator[Record]:
-    """Grade the same patches three times, with separate references, the third time beside a busy loop."""
+def repeated(project: Project, most: int, times: int) -> Iterator[Record]:
+    """Grade the same patches several times, with separate references, the last time beside busy processes."""
     patches = []
     for artifact_id, (artifact, verdict) in project.artifacts.items():
         repairs = project.repairs(artifact)
         patches += [(artifact_id, artifact, verdict, s, p) for s, p in [*repairs.all(), (COMMENT, repairs.comment())]]
-    for number in range(3):
+    for number in range(times):
         runners: dict[str, Runner] = {}
-        with busy() if number == 2 else contextlib.nullcontext():
+        with busy() if number == times - 1 else contextlib.nullcontext():
             for artifact_id, artifact, verdict, style, patch in patches[:most]:
                 runner = runners.setdefault(artifact_id, project.fresh_runner())
                 grade = described(graded(runner, artifact, verdict, patch), style)
@@ -255,13 +257,14 @@ def repeated(project: Project, most: int) -> Iterator[Record]:
 
 @contextlib.contextmanager
 def busy() -> Iterator[None]:
-    """Keep one core busy."""
-    loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    """Keep four processes per core busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * (os.cpu_count() or 1))]
     try:
         yield
     finally:
-        loop.kill()
-        loop.wait()
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def table(records: Sequence[Record]) -> list[str]:
@@ -316,9 +319,10 @@ def rounds(records: Sequence[Record]) -> list[str]:
     fields = ("resolved", "code", "flags", "unchecked", "unspecified")
     differing = {f: sum(len({str(r[f]) for r in group}) > 1 for group in cases.values()) for f in fields}
     differences = ", ".join(f"`{name}` {number}" for name, number in differing.items())
+    times = max((r["round"] for r in records), default=0) + 1
     return [
-        f"{len(cases)} grades three times, with newly drawn inputs, the third time beside a busy loop. "
-        f"Grades whose fields differ between the three: {differences}."
+        f"{len(cases)} grades {times} times, with newly drawn inputs, the last time beside four busy processes per "
+        f"core. Grades whose fields differ between these: {differences}."
     ]
 
 
@@ -331,7 +335,7 @@ def write(out: Path, records: Sequence[Record], again: Sequence[Record]) -> None
     text += [f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/honest_repairs.py`.", ""]
     text += [*table(records), "", *summary(records), "", "## CPU time beside a plain run of the same tests", ""]
     text += [*costs(records), ""]
-    text += ["## Three times", "", *rounds(again), ""] if again else []
+    text += ["## Several times", "", *rounds(again), ""] if again else []
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(text))
 
@@ -341,7 +345,8 @@ def main() -> None:
     parser.add_argument("projects", nargs="*", default=PROJECTS)
     parser.add_argument("--count", type=int, default=6, help="artifacts per project")
     parser.add_argument("--styles", nargs="*", choices=[*HONEST, COMMENT], default=[*HONEST, COMMENT])
-    parser.add_argument("--repeat", type=int, default=0, help="grade this many patches of each project three times")
+    parser.add_argument("--repeat", type=int, default=0, help="grade this many patches of each project often")
+    parser.add_argument("--rounds", type=int, default=3, help="how often")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--records", type=Path, help="file of grades (default: beside the result, suffix .jsonl)")
     parser.add_argument("--out", type=Path, required=True)
@@ -355,7 +360,9 @@ def main() -> None:
             previous = [r for r in read(records) if "round" not in r]
             new_records = measure(project, previous, arguments.styles, meter)
             with records.open("a") as file:
-                for record in repeated(project, arguments.repeat) if arguments.repeat else new_records:
+                for record in (
+                    repeated(project, arguments.repeat, arguments.rounds) if arguments.repeat else new_records
+                ):
                     file.write(json.dumps(record) + "\n")
                     file.flush()
                     if record["style"] != FIRST and record["resolved"] is not (record["style"] != COMMENT):

@@ -160,6 +160,58 @@ def refactored(function: Function, location: Location) -> Rewrite | None:
     return Rewrite(_with_body(function, _calling(function, name)), before=f"{helper}\n\n\n")
 
 
+def validating(function: Function, location: Location) -> Rewrite | None:
+    """Check the arguments before anything else: None is refused where the function does not allow for it."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = positional[: len(positional) - len(arguments.defaults)]
+    names = [a.arg for a in required if a.arg not in ("self", "cls")]
+    compared = {
+        node.left.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Name)
+        and isinstance(node.ops[0], ast.Is | ast.IsNot)
+    }
+    checked = [n for n in names if n not in compared]
+    if not checked or _yields(function):
+        return None
+    checks = "\n".join(f"if {n} is None:\n    raise TypeError('{n} is missing')" for n in checked)
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return Rewrite(_with_body(function, [*ast.parse(checks).body, *body]))
+
+
+def vectorised(function: Function, location: Location) -> Rewrite | None:
+    """Replace list comprehensions by `map` and `filter`."""
+    changed = _Mapped().visit(copy.deepcopy(function))
+    return None if ast.dump(changed) == ast.dump(function) else Rewrite(_fixed(changed))
+
+
+class _Mapped(ast.NodeTransformer):
+    """Replaces list comprehensions with one name and one loop."""
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
+        (generator, *others) = node.generators
+        target = generator.target
+        is_odd = others or generator.is_async or not isinstance(target, ast.Name)
+        if is_odd or any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(node)):
+            return node
+        assert isinstance(target, ast.Name)
+
+        def lambda_of(body: ast.expr) -> ast.Lambda:
+            arguments = ast.arguments([], [ast.arg(target.id)], None, [], [], None, [])
+            return ast.Lambda(arguments, body)
+
+        def call(name: str, *given: ast.expr) -> ast.expr:
+            return ast.Call(ast.Name(name, ast.Load()), list(given), [])
+
+        values = generator.iter
+        for test in generator.ifs:
+            values = call("filter", lambda_of(test), values)
+        return call("list", call("map", lambda_of(node.elt), values))
+
+
 class _Refactored(ast.NodeTransformer):
     """Rewrites the statements of one function; inner functions stay unchanged."""
 
@@ -391,4 +443,10 @@ def _fixed(node: Function) -> Function:
     return ast.fix_missing_locations(node)
 
 
-STYLES = {"another file": moved, "with a cache": cached, "refactored": refactored}
+STYLES = {
+    "another file": moved,
+    "with a cache": cached,
+    "refactored": refactored,
+    "vectorised": vectorised,
+    "more validation": validating,
+}

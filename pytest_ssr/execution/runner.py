@@ -19,7 +19,7 @@ from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.copy_bound import CopyBound
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
-from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
+from pytest_ssr.execution.plain_run import Checkpoint, PlainCase, Surroundings, read_lines, run_plain
 from pytest_ssr.execution.run_cache import MemoryRecords, RecordStore, RunCache, RunCounts
 from pytest_ssr.execution.script import OwnTests, Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.script_runner import ScriptRunner, as_suite_run
@@ -40,8 +40,6 @@ _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
 _MOST_BYTES, _MOST_STORED = 512 * MIB, 4 * MIB
-MOST_VALUES = 6 * MIB
-"""Largest number of bytes to read of what blind tests write; the recorder stops at half of that."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
@@ -292,7 +290,7 @@ class Runner:
                 guests=("blind_values", "blind_recorder"),
             )
             self.counts.runs += 1
-            return _read_lines(sandbox, path), run
+            return read_lines(sandbox, path), run
 
     def _selection(self, targets: Sequence[str]) -> Selection | None:
         """Return the selection of the ids among the targets, if the test runner is started with files only."""
@@ -308,18 +306,18 @@ class Runner:
         *,
         like_s: float,
         bound: CopyBound | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[list[str], Limit | None]:
         """Run blind tests on a state without pytest in charge; return what our recorder writes, and the limit reached.
 
-        like_s: as for `suite`. bound: as for `values`.
+        like_s: as for `suite`. bound: as for `values`. checkpoint: when the host decides whether the run goes on.
         """
         with self.open(state) as sandbox:
-            path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
-            sandbox.write(path, b"")
-            limits = self._limits(like_s)
-            done = run_plain(sandbox, self.interpreter, cases, surroundings, path, limits=limits, bound=bound)
             self.counts.runs += 1
-            return _read_lines(sandbox, path) or [], done.limit
+            limits = self._limits(like_s)
+            return run_plain(
+                sandbox, self.interpreter, cases, surroundings, limits=limits, bound=bound, checkpoint=checkpoint
+            )
 
     def script(
         self, state: CodebaseState, artifact: OwnTests, *, like_s: float | None = None, hash_seed: int = 0
@@ -385,17 +383,6 @@ class Runner:
         if like_s is None:
             return replace(self.limits, wall_s=self.settings.time_limit_s)
         return self.limits_after(like_s)
-
-
-def _read_lines(sandbox: Sandbox, path: str) -> list[str] | None:
-    """Return the lines of a file that tests can write to; None if there are more than the recorder can have written."""
-    try:
-        return sandbox.read(path, max_bytes=MOST_VALUES).decode("utf-8", "replace").splitlines()
-    except FileNotFoundError:
-        # The tests may have deleted it; then they have written nothing.
-        return []
-    except SandboxError:
-        return None
 
 
 def _cache_run(cache: dict[_K, _V], key: _K, run: _V, kills: int) -> bool:

@@ -205,12 +205,11 @@ class _Grader:
         # The runs without expected values come first: what a run leaves in the machine, such as files in the page
         # cache, could carry the answers to the next one.
         blind = self._blind_tests()
-        first = blind.first_result(self._runner, state) if blind is not None and not self._verbose else None
-        if first is not None and first.failed and not self._full:
-            return self._failed(first.failed, flags)
-        values = first or BlindResult()
-        if blind is not None and not values.wrong and not values.timed_out:
-            values = blind.result(self._runner, state)
+        values = BlindResult()
+        if blind is not None:
+            values = blind.result(self._runner, state, early=not self._verbose)
+        if values.is_partial and values.failed and not self._full:
+            return self._failed(values.failed, flags)
         if blind is not None and values.timed_out and not self._verbose:
             blind.confirmed(self._runner, values)
             return Grade(self.name, False, _TIMED_OUT, tests=False, flags=flags)

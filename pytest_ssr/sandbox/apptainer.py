@@ -36,7 +36,7 @@ from pytest_ssr.sandbox.host import (
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.supervision import seccomp
 from pytest_ssr.sandbox.supervision.local_session import LocalSession
-from pytest_ssr.sandbox.supervision.output_listener import listening
+from pytest_ssr.sandbox.supervision.output_listener import after_mark, listening
 from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
 from pytest_ssr.sandbox.supervision.supervisor import run, with_limits
 
@@ -215,7 +215,7 @@ class ApptainerSandbox(DirectorySandbox):
         inner = with_limits(argv, limits, working_directory(self.root, cwd))
         token = secrets.token_hex(16).encode()
         # Standard error begins with the token, which is not the command's.
-        with listening(None):
+        with listening(after_mark(token)):
             result = run(
                 self._prepared_command(inner, env, token.decode(), namespaces=False),
                 env=_own_environment(self._folder),

@@ -5,13 +5,15 @@ Each check takes an open sandbox and raises AssertionError if it breaks the guar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
+from pytest_ssr.sandbox.protocol import MIB, Limit, Limits, Streaming
+from pytest_ssr.sandbox.supervision.output_listener import listening
 
 if TYPE_CHECKING:
     from pytest_ssr.sandbox.protocol import ExecResult, Sandbox
@@ -80,6 +82,29 @@ class LimitContract:
         assert self.python(sandbox, _DAEMON, token).exit_code == 0
         assert time.monotonic() - begin < 20
         assert _gone(token)
+
+    def holds_output_is_handed_on(self, sandbox: Sandbox) -> None:
+        """A sandbox that streams calls a listener while the command runs, which can read files and leave `exec`."""
+        if not isinstance(sandbox, Streaming):
+            return
+        token, path, seen = _token(), f"{sandbox.scratch}/handed-on", []
+
+        def listen(data: bytes) -> None:
+            seen.append(data)
+            if b"".join(seen).endswith(b"begun\n"):
+                assert sandbox.read(path) == b"1"
+                raise _LeftError
+
+        with contextlib.suppress(_LeftError), listening(listen):
+            self.sh(sandbox, 'printf 1 >"$2"; echo begun; sleep "$1"', token, path)
+            raise AssertionError("the listener was not called while the command ran")
+        assert b"".join(seen) == b"begun\n"
+        sandbox.close()
+        assert _gone(token)
+
+
+class _LeftError(Exception):
+    """A listener leaves a command."""
 
 
 def _token() -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "Limits",
     "Sandbox",
     "SandboxProvider",
+    "Streaming",
     "WithBuiltFiles",
     "WithImage",
 ]
@@ -153,6 +154,17 @@ class WithImage(Protocol):
 
     def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
         """Run a command in the image, in a sandbox without a tree, so that all of the image's files are visible."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A sandbox that hands output on while a command runs; the listener may read files then.
+
+    See `supervision.output_listener`. An exception of the listener leaves `exec`; the command ends with the sandbox at
+    the latest.
+    """
+
+    streams: bool
 
 
 @runtime_checkable

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
+from pytest_ssr.execution.plain_run import AGAIN, Checkpoint, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.moved_tests import move_tests
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.sandbox.filesystem.directory_sandbox import DirectorySandbox
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -233,6 +235,56 @@ def written_by(
     *own, note = map(json.loads, lines)
     assert note[0] == ""
     return own
+
+
+ROWS = [PlainCase(f"{FILE}::test_rows[{n}]", {"a": i, "b": 1 - i}) for n, i in (("one", 0), ("two", 1))]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_the_host_may_end_a_run_at_its_checkpoint(
+    runner: Runner, streams: bool, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not streams:
+        monkeypatch.delattr(DirectorySandbox, "streams")
+    file = runner.original.entry(FILE)
+    assert file is not None
+    slow = b"def test_slow():\n    import time\n    time.sleep(%d)\n" % (0 if goes_on else 600)
+    state = runner.original.replace({FILE: replace(file, data=file.data + b"\n\n" + slow)})
+    seen: list[list[str]] = []
+
+    def decide(lines: list[str]) -> bool:
+        seen.append(lines)
+        return goes_on
+
+    cases = [ROWS[0], PlainCase(f"{FILE}::test_slow", {}), ROWS[1]]
+    lines, limit = runner.plain_values(state, cases, HERE, like_s=1.0, checkpoint=Checkpoint(1, decide))
+    assert limit is None
+    (first,) = seen
+    assert json.loads(first[0])[0] == ROWS[0].node_id
+    ran = {json.loads(line)[0] for line in lines}
+    assert (ROWS[1].node_id in ran) is goes_on
+
+
+def test_code_that_repeats_the_mark_of_a_checkpoint_is_asked_once(runner: Runner) -> None:
+    file = runner.original.entry(FILE)
+    assert file is not None
+    finds = (
+        b"def test_finds() -> None:\n    import os, sys\n    frame = sys._getframe()\n"
+        b"    while 'job' not in frame.f_locals:\n        frame = frame.f_back\n"
+        b"    os.write(frame.f_locals['output'], 100 * frame.f_locals['mark'].encode())\n"
+    )
+    state = runner.original.replace({FILE: replace(file, data=file.data + b"\n\n" + finds)})
+    seen: list[list[str]] = []
+
+    def decide(lines: list[str]) -> bool:
+        seen.append(lines)
+        return True
+
+    cases = [PlainCase(f"{FILE}::test_finds", {}), *ROWS]
+    lines, _ = runner.plain_values(state, cases, HERE, like_s=1.0, checkpoint=Checkpoint(1, decide))
+    assert len(seen) == 1
+    assert [json.loads(line)[0] for line in lines][-1] == ""
 
 
 def test_each_runs_twice_with_the_rows_of_its_parameters(runner: Runner) -> None:

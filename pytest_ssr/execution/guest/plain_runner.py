@@ -3,10 +3,11 @@
 Input: `SSR_VALUES` and the like for the recorder; on standard input one JSON object: `cases` ([id, file,
 {parameter: row}, rounds], ids of pytest), `pytest` (import it first), `ahead_s` (seconds by which the clocks are
 ahead), `moved` (the tests were moved), `between_s` (CPU seconds for which tests are repeated between the rounds,
-without being written) and `seed` (for how many objects are created between the tests, so that others get other
-addresses). Output: what the recorder writes. In the second round, ids end with `again`. Fixtures of the project and
-some of pytest's are made for each test; tests that need others are skipped. Unless it is imported first, pytest is
-hidden from code that looks for it among the modules.
+without being written), `seed` (for how many objects are created between the tests, so that others get other addresses)
+and `checkpoint` (null, or a number of cases and what to print as soon as these have run). Output: what the recorder
+writes. In the second round, ids end with `again`. Fixtures of the project and some of pytest's are made for each test;
+tests that need others are skipped. Unless it is imported first, pytest is hidden from code that looks for it among the
+modules.
 """
 
 import asyncio
@@ -465,6 +466,8 @@ def _own(holder):
 def main():
     """Run the cases twice."""
     job = json.loads(sys.stdin.read())
+    # Tests may exchange the streams.
+    output = os.dup(1)
     rng = random.Random(job["seed"])
     spare_objects, exhausted, hidden = [], [], _Hidden()
     if job["ahead_s"]:
@@ -492,8 +495,11 @@ def main():
             pass
         recorder.finish(node_id + ending, None)
 
-    for node_id, path, indices, _ in job["cases"]:
+    checkpoint, mark = job["checkpoint"] or (0, "")
+    for number, (node_id, path, indices, _) in enumerate(job["cases"], 1):
         run(node_id, path, indices, "")
+        if number == checkpoint:
+            os.write(output, mark.encode())
     repeated = [case for case in job["cases"] if case[3] > 1]
     end = time.process_time() + job["between_s"]
     for _ in range(_MOST_REPEATS):

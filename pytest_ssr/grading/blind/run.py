@@ -71,6 +71,8 @@ class BlindResult:
     """The truths of these conditions, by number (see `seen_conditions`)."""
     timed_out: bool = False
     """Whether the time limit ended the run; then nothing is compared."""
+    is_partial: bool = False
+    """Whether only FAIL_TO_PASS tests with their own inputs are compared."""
 
     def joined(self, other: BlindResult) -> BlindResult:
         """Return the result of two runs of different tests."""
@@ -131,32 +133,33 @@ class BlindTests:
         """FAIL_TO_PASS tests that run only under pytest, sorted."""
         return tuple(sorted(self._unmoved))
 
-    def first_result(self, runner: Runner, state: CodebaseState) -> BlindResult:
-        """Run only FAIL_TO_PASS tests, without pytest if possible; most patches that are no repairs fail there.
+    def result(self, runner: Runner, state: CodebaseState, *, early: bool = False) -> BlindResult:
+        """Run the tests on a state and compare it with the references; raises SandboxError.
 
-        Raises SandboxError.
+        early: end as soon as FAIL_TO_PASS tests are wrong with their own inputs, as with most patches that are no
+        repairs.
         """
-        reference = self._reference.plain or self._reference
-        names = {case: name for case, name in reference.names.items() if name in self._failing}
-        suite = reference.suite
-        if isinstance(suite, PlainSuite):
-            names = {case: name for case, name in names.items() if case in suite.cases}
-            suite = suite.once(names)
-        else:
-            suite = replace(suite, files=tuple(dict.fromkeys(case.partition("[")[0] for case in names)), copies=())
-        return Comparison(reference, names.values(), (), suite, names).result(runner, state)
-
-    def result(self, runner: Runner, state: CodebaseState) -> BlindResult:
-        """Run the tests on a state and compare it with the references; raises SandboxError."""
+        if early and self._reference.plain is None:
+            first = self._first_result(runner, state)
+            if first.wrong or first.timed_out:
+                return first
         result = BlindResult()
         watching, conditions = watched(runner.original, state)
         for comparison in self._comparisons:
-            own = comparison.result(runner, watching)
-            if own.timed_out:
+            own = comparison.result(runner, watching, early=early)
+            if own.timed_out or own.is_partial:
                 return own
             result = result.joined(own)
         open_conditions = one_sided(conditions, result.seen) if result.seen is not None else ()
         return replace(result, one_sided=open_conditions, seen=frozenset())
+
+    def _first_result(self, runner: Runner, state: CodebaseState) -> BlindResult:
+        """Run only FAIL_TO_PASS tests, with their own inputs, under pytest."""
+        names = {case: name for case, name in self._reference.names.items() if name in self._failing}
+        files = tuple(dict.fromkeys(case.partition("[")[0] for case in names))
+        suite = replace(self._reference.suite, files=files, copies=())
+        first = Comparison(self._reference, names.values(), (), suite, names).result(runner, state)
+        return replace(first, is_partial=True)
 
     def confirmed(self, runner: Runner, result: BlindResult) -> BlindResult:
         """Return a result without what holds for the original as well at present; raises SandboxError.
@@ -207,9 +210,26 @@ class Comparison:
         self._failing, self.tests = frozenset(fail_to_pass), frozenset(fail_to_pass) | frozenset(pass_to_pass)
         self._open: set[int] = set()
 
-    def result(self, runner: Runner, state: CodebaseState) -> BlindResult:
-        """Run the tests on a state and compare it with the references; raises SandboxError."""
-        lines, run = self._suite.run(runner, state)
+    def result(self, runner: Runner, state: CodebaseState, *, early: bool = False) -> BlindResult:
+        """Run the tests on a state and compare it with the references; raises SandboxError.
+
+        early: end as soon as FAIL_TO_PASS tests are wrong, if they run without pytest.
+        """
+        first, suite = BlindResult(), self._suite
+
+        def goes_on(lines: list[str]) -> bool:
+            nonlocal first
+            assert isinstance(suite, PlainSuite)
+            cases = {case: name for case, name in self._names.items() if name in self._failing and case in suite.cases}
+            first = replace(self._own_inputs(read_records(lines), cases), is_partial=True)
+            return not first.wrong
+
+        if early and isinstance(suite, PlainSuite):
+            lines, run = suite.run(runner, state, goes_on=goes_on)
+        else:
+            lines, run = suite.run(runner, state)
+        if first.wrong:
+            return first
         if run.status is RunStatus.TIMED_OUT:
             return BlindResult(timed_out=True)
         if lines is None:
@@ -224,10 +244,23 @@ class Comparison:
         return replace(result, failed=tuple(i for i in result.failed if i in ran))
 
     def _compared_with_original(self, actual: Records) -> BlindResult:
+        result = self._own_inputs(actual, {c: name for c, name in self._names.items() if name in self.tests})
+        self._open = {key.site for case in self._names for key in self._left_open(case, actual)}
+        not_repaired, unspecified, varied = self._varied(actual)
+        unvaried = {i for i in self._failing if i.partition("[")[0] not in varied}
+        return replace(
+            result,
+            not_repaired=tuple(sorted(not_repaired)),
+            unspecified=tuple(sorted(unspecified)),
+            unvaried=tuple(sorted(unvaried)),
+        )
+
+    def _own_inputs(self, actual: Records, names: Mapping[str, str]) -> BlindResult:
+        """Compare what some tests compute from their own inputs; names: their real ids by their ids in the suite."""
         wrong, failed, unchecked = set[str](), set[str](), set(self.tests)
-        for case, name in self._names.items():
+        for case, name in names.items():
             reference = self._usable(case)
-            if name not in self.tests or not reference:
+            if not reference:
                 continue
             full = self._reference.full.get(case, {})
             finding = finding_of(self._sites, actual.get(case, {}), reference, full)
@@ -238,17 +271,7 @@ class Comparison:
                 unchecked.discard(name)
                 wrong.add(name)
                 failed.update([name] if finding is Finding.FAILS else [])
-        self._open = {key.site for case in self._names for key in self._left_open(case, actual)}
-        not_repaired, unspecified, varied = self._varied(actual)
-        unvaried = {i for i in self._failing if i.partition("[")[0] not in varied}
-        return BlindResult(
-            wrong=tuple(sorted(wrong)),
-            failed=tuple(sorted(failed)),
-            not_repaired=tuple(sorted(not_repaired)),
-            unspecified=tuple(sorted(unspecified)),
-            unchecked=tuple(sorted(unchecked)),
-            unvaried=tuple(sorted(unvaried)),
-        )
+        return BlindResult(wrong=tuple(sorted(wrong)), failed=tuple(sorted(failed)), unchecked=tuple(sorted(unchecked)))
 
     def _is_end(self, key: Key) -> bool:
         return key.site in self._sites and self._sites[key.site].ops == (END,)

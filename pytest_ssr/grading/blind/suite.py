@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from pytest_ssr.execution.copy_bound import CopyBound
-from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
+from pytest_ssr.execution.plain_run import AGAIN, Checkpoint, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.moved_tests import move_tests
 from pytest_ssr.patch import FileEntry
@@ -179,10 +179,6 @@ class PlainSuite(BlindSuite):
         cases = {c: r for c, r in self.cases.items() if self._source(c).partition("[")[0] in functions}
         return replace(self.without(unwanted), cases=cases, repeated=self.repeated & cases.keys())
 
-    def once(self, cases: Collection[str]) -> PlainSuite:
-        """Return a suite of some tests, each of which runs once with its own input."""
-        return replace(self, cases={c: self.cases[c] for c in cases}, copies=(), repeated=frozenset())
-
     def _source(self, case: str) -> str:
         return self.source_case(case) if self.is_copy(case) else case
 
@@ -194,8 +190,12 @@ class PlainSuite(BlindSuite):
         hash_seed: int = 0,
         only_copies: bool = False,
         copy_s: float = COPY_S,
+        goes_on: Callable[[list[str]], bool] | None = None,
     ) -> tuple[list[str] | None, SuiteRun]:
-        """Run the tests on a state as `BlindSuite` does."""
+        """Run the tests on a state as `BlindSuite` does.
+
+        goes_on: called with the lines written so far when each repeated test has run once; False ends the run.
+        """
         changed = state.replace({**self._all_entries(), ".git/HEAD": _HEAD})
         wanted = [c for c in self.cases if self.holds(c) and not (only_copies and not self.is_copy(c))]
         files = {case.partition("::")[0] for case in wanted}
@@ -207,8 +207,12 @@ class PlainSuite(BlindSuite):
         between_s = _BETWEEN_S if self.repeated and not only_copies else 0.0
         surroundings = Surroundings(hash_seed, False, self.ahead_s, secrets.randbelow(1000), between_s)
         bound = CopyBound(self.token, copy_s, self.tests)
+        # Repeated tests come first.
+        checkpoint = Checkpoint(sum(c in self.repeated for c in wanted), goes_on) if goes_on is not None else None
         started = time.monotonic()
-        lines, limit = runner.plain_values(changed, cases, surroundings, like_s=self.like_s, bound=bound)
+        lines, limit = runner.plain_values(
+            changed, cases, surroundings, like_s=self.like_s, bound=bound, checkpoint=checkpoint
+        )
         status = {None: RunStatus.COMPLETED, Limit.WALL_TIME: RunStatus.TIMED_OUT}.get(limit, RunStatus.LIMIT_EXCEEDED)
         return lines, SuiteRun(status, seconds=time.monotonic() - started, limit=limit)
 

@@ -264,6 +264,7 @@ class DockerSandbox:
 
     lower = LOWER
     private = ("/tmp", "/dev/shm")
+    streams = True
 
     def __init__(self, provider: DockerProvider, container: Container, built: frozenset[str]) -> None:
         self._provider, self._container = provider, container

@@ -17,6 +17,7 @@ from pytest_ssr.sandbox.protocol import MIB
 class DirectorySandbox(ABC):
     """The part of the sandbox protocol that runs no commands."""
 
+    streams = True
     _folder: Path
 
     @abstractmethod
