@@ -10,7 +10,6 @@ tests that need others are skipped. Unless it is imported first, pytest is hidde
 modules.
 """
 
-import asyncio
 import builtins
 import collections
 import contextlib
@@ -27,7 +26,6 @@ import sys
 import tempfile
 import time
 import types
-import unittest
 
 import ssr_blind_provenance as provenance
 import ssr_blind_recorder as recorder
@@ -40,10 +38,23 @@ _MOST_SPARE, _MOST_REPEATS = 1000, 300
 _STREAMS = sys.stdout, sys.stderr
 _HIDDEN = ("pytest", "_pytest", "pluggy", "iniconfig")
 _MODULE_SETUPS = ("setup_module", "setUpModule")
+_SLOW_IMPORTS = {"asyncio": b"async", "unittest": b"unittest"}
+"""Modules that only some tests need, with what their files then contain."""
 
 
 class _UnfitError(Exception):
     """A test needs pytest."""
+
+
+def _import_for(paths):
+    """Import what the tests in some files need, so that its functions are known before the project can replace them."""
+    texts = []
+    for path in paths:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            texts.append(file.read())
+    for name, word in _SLOW_IMPORTS.items():
+        if any(word in text for text in texts):
+            importlib.import_module(name)
 
 
 def _set_ahead(seconds):
@@ -355,6 +366,7 @@ def _required(function):
 
 
 def _run_coroutine(coroutine):
+    asyncio = importlib.import_module("asyncio")
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -381,7 +393,9 @@ class _Runner:
         holders = [module]
         for name in names[:-1]:
             holders.append(getattr(holders[-1], name))
-        if isinstance(holders[-1], type) and issubclass(holders[-1], unittest.TestCase):
+        # A test can only be one of unittest if something has imported that.
+        unittest = sys.modules.get("unittest")
+        if unittest is not None and isinstance(holders[-1], type) and issubclass(holders[-1], unittest.TestCase):
             self.run_unit(holders[-1], names[-1])
         else:
             self.run_function(holders, names[-1], self.modules.conftests[path], indices)
@@ -470,6 +484,7 @@ def main():
     output = os.dup(1)
     rng = random.Random(job["seed"])
     spare_objects, exhausted, hidden = [], [], _Hidden()
+    _import_for({path for _, path, _, _ in job["cases"]})
     if job["ahead_s"]:
         _set_ahead(job["ahead_s"])
     if job["pytest"]:

@@ -330,6 +330,8 @@ def steady_line(site: Site, first: Line, again: Line) -> Line | None:
     values = again.values
     if not all(site.recorded) and len(values) == len(site.recorded):
         values = [v for v, r in zip(values, site.recorded, strict=True) if r]
+    if first.held == again.held and first.values == values:
+        return None if is_opaque(first) else first
     steady = [_steady(a, b) for a, b in zip(first.values, values, strict=False)]
     line = first._replace(values=steady)
     if first.held != again.held or len(steady) < len(first.values) or _UNSTEADY in steady or is_opaque(line):

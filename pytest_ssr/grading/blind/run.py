@@ -297,10 +297,11 @@ class Comparison:
         revealing, all_cases = defaultdict[str, _Tally](_Tally), defaultdict[str, _Tally](_Tally)
         values = defaultdict[tuple[str, Key], list[tuple[Line, Line]]](list)
         exhausted = exhausted_cases(actual)
+        cases = defaultdict[str, list[str]](list)
+        for case in self._reference.first:
+            cases[case.partition("::")[0]].append(case)
         for copy in self._suite.copies:
-            for case in self._reference.first:
-                if not case.startswith(f"{copy.path}::"):
-                    continue
+            for case in cases[copy.path]:
                 name = self._names.get(self._suite.source_case(case), "")
                 reference = self._steady(case) if name else None
                 if reference is None:

@@ -57,7 +57,7 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str:
 _LEAST_COPIES, _MOST_COPIES, _LEAST_BUDGET_S = 4, 12, 1.0
 _COPIES_S = 1.25
 """Seconds that the copies of FAIL_TO_PASS may always take: quick tests have most copies, on a busy machine too."""
-_SPARE, _SPARE_S, _PLAIN_TEST_S = 8, 0.25, 0.002
+_SPARE, _SPARE_S, _PLAIN_TEST_S = 4, 0.12, 0.002
 """How many times as many copies of FAIL_TO_PASS are drawn, if they take no more seconds than these without pytest.
 
 A test of a copy has the last as its overhead there.
