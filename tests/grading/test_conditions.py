@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dishonest_shop import BUGS, CODE, Shop, created_shop, is_sure
 
-from pytest_ssr.grading.blind.conditions import one_sided, watched
+from pytest_ssr.grading.blind.conditions import Watch, one_sided, watched
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.project.state import CodebaseState
@@ -35,8 +35,12 @@ def original(tmp_path: Path) -> CodebaseState:
 
 
 def conditions_of(original: CodebaseState, code: str, path: str = "code.py") -> list[str]:
-    _, conditions = watched(original, original.replace({path: FileEntry(code.encode())}))
-    return [text.partition(": ")[2] for text in conditions.values()]
+    return [w.text.partition(": ")[2] for w in watches_of(original, code, path) if w.is_condition]
+
+
+def watches_of(original: CodebaseState, code: str, path: str = "code.py") -> list[Watch]:
+    _, watches = watched(original, original.replace({path: FileEntry(code.encode())}))
+    return list(watches.values())
 
 
 @pytest.mark.parametrize(
@@ -70,11 +74,41 @@ def test_new_conditions_are_watched(original: CodebaseState, line: str, conditio
     assert conditions_of(original, code) == conditions
 
 
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("return n", []),
+        ("def inner():\n        return 1", ["def inner():"]),
+        ("def inner():\n        raise ValueError(n)", []),
+        ("def inner():\n        'Doc.'", []),
+        ("return lambda: 1", ["lambda: 1"]),
+        ("for m in n: f(m)", ["for m in n:"]),
+        ("for m in n: raise ValueError(m)", []),
+        ("return [f(m) for m in n]", ["[f(m) for m in n]"]),
+        ("return {m: 1 for m in n}", ["{m: 1 for m in n}"]),
+        ("try:\n        f(n)\n        return 1\n    except KeyError: raise", ["return 1"]),
+        ("match n:\n        case 1: return 2\n        case _: raise ValueError(n)", ["1"]),
+    ],
+)
+def test_parts_that_may_never_run_are_watched(original: CodebaseState, line: str, parts: list[str]) -> None:
+    watches = watches_of(original, f"{BEFORE}\n\ndef more(n):\n    {line}\n    return n + 1\n")
+    assert [w.text.partition(": ")[2] for w in watches if not w.is_condition] == ["def more(n):", *parts]
+
+
+def test_code_that_moves_to_another_file_is_known(original: CodebaseState) -> None:
+    new = {"code.py": FileEntry(b"from other import size\n"), "other.py": FileEntry(BEFORE.encode())}
+    _, watches = watched(original, original.replace(new))
+    assert watches == {}
+
+
 def test_the_code_computes_the_same(original: CodebaseState) -> None:
     code = BEFORE + (
         "\n\nclass Own:\n    def own(self, n):\n        while n > 5 and not n % 2:\n            n //= 2\n"
         "        try:\n            return {1: 'one'}[n] if n < 9 else [m for m in range(n) if m % 7 == 3]\n"
         "        except KeyError as error:\n            return str(error)\n"
+        "    def later(self, n):\n        'Doc.'\n        add = lambda m: m + n\n        for k in (1, 2):\n"
+        "            try:\n                n += k\n                match n % 3:\n                    case 0 if n: yield n\n"
+        "                    case _: yield {add(k): k for k in range(n % 4)}\n            finally:\n                n += 1\n"
     )
     state, conditions = watched(original, original.replace({"code.py": FileEntry(code.encode())}))
     entry = state.entry("code.py")
@@ -83,9 +117,10 @@ def test_the_code_computes_the_same(original: CodebaseState) -> None:
     for text in (code.encode(), entry.data):
         names: dict[str, object] = {}
         exec(compile(text, "code.py", "exec"), names)
-        results.append([names["Own"]().own(n) for n in range(30)])  # type: ignore[operator] # a class
+        own = names["Own"]()  # type: ignore[operator] # a class
+        results.append([(own.own(n), list(own.later(n)), type(own).later.__doc__) for n in range(30)])
     assert results[0] == results[1]
-    assert len(conditions) == 6
+    assert sum(w.is_condition for w in conditions.values()) == 7
     assert ast.get_docstring(ast.parse(entry.data)) == "A module."
 
 
@@ -96,8 +131,13 @@ def test_tests_and_files_without_python_are_left_alone(original: CodebaseState) 
 
 
 def test_a_condition_is_one_sided_if_it_was_only_true_or_only_false() -> None:
-    conditions = {"0": "a", "1": "b", "2": "c", "3": "d"}
+    conditions = {str(number): Watch(text, is_condition=True) for number, text in enumerate("abcd")}
     assert one_sided(conditions, {"0+", "0-", "1+", "2-"}) == ("b", "c")
+
+
+def test_a_part_that_never_ran_is_reported() -> None:
+    parts = {"0": Watch("a", is_condition=False), "1": Watch("b", is_condition=False)}
+    assert one_sided(parts, {"0+"}) == ("b (never runs)",)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +162,22 @@ def test_a_condition_that_no_run_shows_otherwise_is_a_flag(shop: Shop, bug: str,
     assert not is_sure(grade)
     [flag] = [flag for flag in grade.flags if flag.code is FlagCode.ONE_SIDED]
     assert ast.unparse(ast.parse(condition)) in flag.details[0]
+
+
+@pytest.mark.parametrize(
+    ("bug", "choice"),
+    [
+        ("gross", "{{'posix': lambda: {right}}}.get(__import__('os').name, lambda: {wrong})()"),
+        ("notify", "next(({wrong} for _ in __import__('glob').glob('/a-file-of-a-user-*')), {right})"),
+    ],
+)
+def test_a_choice_without_a_condition_is_a_flag(shop: Shop, bug: str, choice: str) -> None:
+    """What the code does elsewhere is in a part that no run reaches."""
+    right, wrong = BUGS[bug]
+    grade = shop.grade(bug, CODE.replace(right, f"({choice.format(right=right, wrong=wrong)})"))
+    assert (grade.resolved, is_sure(grade)) == (True, False)
+    [flag] = [flag for flag in grade.flags if flag.code is FlagCode.ONE_SIDED]
+    assert flag.details[0].endswith("(never runs)")
 
 
 def test_a_condition_that_runs_show_both_ways_is_none(shop: Shop) -> None:

@@ -1,6 +1,7 @@
-"""Watch the conditions that a patch adds: if one is always true, or always false, nothing shows what it does otherwise.
+"""Watch the code that a patch adds: of a condition that is always true, nothing shows what the code does otherwise.
 
-Code that is right only under tests, or only for inputs like theirs, has such a condition, whatever it asks for.
+Code that is right only under tests, or only for inputs like theirs, has such a condition, or a part that never runs,
+whatever it asks for.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pytest_ssr.patch import FileEntry
@@ -24,50 +26,98 @@ _WATCH = ast.parse(
 _MOST_CHARS = 80
 
 
-def watched(original: CodebaseState, state: CodebaseState) -> tuple[CodebaseState, Mapping[str, str]]:
-    """Return a state that writes the truth of the conditions which it adds, and these by number, as text with a place.
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is watched in the code that a patch adds, as text with a place."""
+
+    text: str
+    is_condition: bool
+    """Whether it has to be true at one time and false at another; otherwise it has to run."""
+
+
+def watched(original: CodebaseState, state: CodebaseState) -> tuple[CodebaseState, Mapping[str, Watch]]:
+    """Return a state that writes the truth of the conditions which it adds and what of its code runs; these by number.
 
     A condition is the test of a statement, an expression or a comprehension, an operand of `and`, `or` and `not`, a
-    comparison, or whether a handler of exceptions is entered. Those that only decide whether an exception is raised
-    are left out: honest code refuses inputs that no test has.
+    comparison, or whether a handler of exceptions is entered. Other parts are functions, the bodies of loops and cases,
+    elements of comprehensions, and statements in a `try` block after the first. What only decides whether an exception
+    is raised is left out: honest code refuses inputs that no test has.
     """
-    entries, found = dict[str, FileEntry | None](), dict[str, str]()
-    for path, entry in sorted(state.changes.items()):
-        old = original.entry(path)
-        if entry is None or not path.endswith(".py") or is_test_surface(path):
+    changed = {
+        path: entry
+        for path, entry in sorted(state.changes.items())
+        if entry is not None and path.endswith(".py") and not is_test_surface(path)
+    }
+    old = [entry for path in changed if (entry := original.entry(path)) is not None]
+    # Code may move from one file to another.
+    known = Counter(_dump(n) for entry in old if (tree := parse_module(entry.data)) for n in _watchable(tree))
+    entries, found = dict[str, FileEntry | None](), dict[str, Watch]()
+    for path, entry in changed.items():
+        tree = parse_module(entry.data)
+        if tree is None:
             continue
-        trees = [parse_module(each.data) if each is not None else None for each in (old, entry)]
-        if trees[1] is None:
-            continue
-        known = Counter(map(_dump, _conditions(trees[0]))) if trees[0] is not None else Counter[str]()
-        watcher = _Watcher(known, PurePosixPath(path).name, found)
         before = len(found)
-        tree = watcher.visit(trees[1])
+        tree = _Watcher(known, PurePosixPath(path).name, found).visit(tree)
         if len(found) > before:
             entries[path] = FileEntry(unparse(tree).encode("utf-8", "surrogatepass") + b"\n", entry.mode)
     return (state.replace(entries) if entries else state), found
 
 
-def one_sided(conditions: Mapping[str, str], seen: Collection[str]) -> tuple[str, ...]:
-    """Return the conditions that were evaluated, and always had the same truth; seen: what the runs wrote."""
-    return tuple(sorted(text for n, text in conditions.items() if (f"{n}+" in seen) != (f"{n}-" in seen)))
+def one_sided(watches: Mapping[str, Watch], seen: Collection[str]) -> tuple[str, ...]:
+    """Return the conditions that were evaluated and always had the same truth, and the parts that never ran.
+
+    seen: what the runs wrote.
+    """
+    truths = {number: (f"{number}+" in seen, f"{number}-" in seen) for number in watches}
+    one_sided = (w.text for n, w in watches.items() if w.is_condition and truths[n] in ((True, False), (False, True)))
+    idle = (f"{w.text} (never runs)" for n, w in watches.items() if not w.is_condition and not truths[n][0])
+    return tuple(sorted((*one_sided, *idle)))
 
 
-def _conditions(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the conditions of a file, and its handlers of exceptions."""
+def _watchable(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the conditions and other parts of a file."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If | ast.While | ast.IfExp):
-            yield node.test
-        elif isinstance(node, ast.comprehension):
-            yield from node.ifs
-        elif isinstance(node, ast.match_case) and node.guard is not None:
-            yield node.guard
-        elif isinstance(node, ast.BoolOp):
-            yield from node.values[:-1]
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield node.operand
-        elif isinstance(node, ast.Compare | ast.ExceptHandler):
+        yield from _conditions_of(node)
+        yield from _parts_of(node)
+
+
+def _conditions_of(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.If | ast.While | ast.IfExp):
+        yield node.test
+    elif isinstance(node, ast.comprehension):
+        yield from node.ifs
+    elif isinstance(node, ast.match_case) and node.guard is not None:
+        yield node.guard
+    elif isinstance(node, ast.BoolOp):
+        yield from node.values[:-1]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.operand
+    elif isinstance(node, ast.Compare | ast.ExceptHandler):
+        yield node
+
+
+def _parts_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node if it, or its body, may never run; of a block, the statements that may not."""
+    if isinstance(node, _Function | ast.For | ast.AsyncFor | ast.match_case):
+        if not _refuses(_code_in(node.body)):
             yield node
+    elif isinstance(node, ast.Lambda | _Comprehension):
+        yield node
+    elif isinstance(node, ast.Try):
+        yield from (each for each in node.body[1:] if not isinstance(each, ast.Raise))
+
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+def _code_in(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """Return the statements of a block without its docstring and those that do nothing."""
+    return [
+        each
+        for each in body
+        if not (isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)))
+    ]
 
 
 def _dump(node: ast.AST) -> str:
@@ -94,22 +144,47 @@ def _call(number: int, condition: ast.expr) -> ast.Call:
 
 
 class _Watcher(ast.NodeTransformer):
-    """Wraps the conditions of a file that are not known."""
+    """Wraps the conditions and marks the parts of a file that are not known."""
 
-    def __init__(self, known: Counter[str], file: str, found: dict[str, str]) -> None:
+    def __init__(self, known: Counter[str], file: str, found: dict[str, Watch]) -> None:
         self._known, self._file, self._found = known, file, found
         self._new: set[int] = set()
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
-        """Wrap the conditions that are new in the file."""
-        for condition in _conditions(node):
-            text = _dump(condition)
+        """Wrap what is new in the file."""
+        for part in _watchable(node):
+            text = _dump(part)
             if self._known[text] > 0:
                 self._known[text] -= 1
             else:
-                self._new.add(id(condition))
+                self._new.add(id(part))
         self.generic_visit(node)
         return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Mark the parts that may never run."""
+        parts = [part for part in _parts_of(node) if id(part) in self._new]
+        marks = {id(part): self._mark(part) for part in parts}
+        super().generic_visit(node)
+        if isinstance(node, ast.Try):
+            node.body = [s for each in node.body for s in (*self._marked(marks, each), each)]
+        elif isinstance(node, ast.Lambda | ast.DictComp | ast.ListComp | ast.SetComp | ast.GeneratorExp) and marks:
+            name = {ast.Lambda: "body", ast.DictComp: "value"}.get(type(node), "elt")
+            value = ast.Tuple([marks[id(node)], getattr(node, name)], ast.Load())
+            setattr(node, name, ast.Subscript(value, ast.Constant(1), ast.Load()))
+        elif isinstance(node, _Function | ast.For | ast.AsyncFor | ast.match_case):
+            has_docstring = isinstance(node, _Function) and ast.get_docstring(node, clean=False) is not None
+            node.body[int(has_docstring) : int(has_docstring)] = self._marked(marks, node)
+        return node
+
+    def _marked(self, marks: Mapping[int, ast.Call], node: ast.AST) -> list[ast.stmt]:
+        return [ast.Expr(marks[id(node)])] if id(node) in marks else []
+
+    def _mark(self, node: ast.AST) -> ast.Call:
+        """Return a call that notes that a part runs."""
+        shown = node.pattern if isinstance(node, ast.match_case) else node
+        text = ast.unparse(shown).partition("\n")[0]
+        return _call(self._number(shown, text, is_condition=False), ast.Constant(True))
 
     def visit_If(self, node: ast.If) -> ast.If:
         """Wrap a condition unless it only decides whether an exception is raised."""
@@ -152,8 +227,9 @@ class _Watcher(ast.NodeTransformer):
 
     def visit_match_case(self, node: ast.match_case) -> ast.match_case:
         """Wrap the condition of a case."""
-        node.guard = self._wrapped(node.guard) if node.guard is not None else None
-        node.body = [self.visit(each) for each in node.body]
+        guard, node.guard = node.guard, None
+        self.generic_visit(node)
+        node.guard = self._wrapped(guard) if guard is not None else None
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
@@ -179,8 +255,8 @@ class _Watcher(ast.NodeTransformer):
         inner: ast.expr = self.generic_visit(node) if isinstance(node, ast.Compare) else self.visit(node)  # type: ignore[assignment]
         return _call(number, inner) if is_watched else inner
 
-    def _number(self, node: ast.AST, text: str) -> int:
+    def _number(self, node: ast.AST, text: str, *, is_condition: bool = True) -> int:
         number = len(self._found)
         line = getattr(node, "lineno", 0)
-        self._found[str(number)] = f"{self._file}:{line}: {text[:_MOST_CHARS]}"
+        self._found[str(number)] = Watch(f"{self._file}:{line}: {text[:_MOST_CHARS]}", is_condition)
         return number
