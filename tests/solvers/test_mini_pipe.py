@@ -14,7 +14,7 @@ from proven import Proven
 
 from harness.agents.limits import RolloutLimits
 from harness.cli.main import main as ssr
-from harness.records.episode import Rollout
+from harness.records.attempt import Attempt
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.mini import interpreter
@@ -54,7 +54,7 @@ def end(status, **more):
 """
 
 
-def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[Rollout, Trajectory, Path]:
+def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[Attempt, Trajectory, Path]:
     (folder / "driver.py").write_text(_HEAD + program)
     store = Store(folder / "store")
     solver = MiniSolver(
