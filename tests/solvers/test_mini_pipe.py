@@ -90,7 +90,7 @@ def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[
 def test_a_process_that_fails_gives_no_grade(proven: Proven, tmp_path: Path, program: str, expected: str) -> None:
     begin = time.monotonic()
     rollout, record, _ = solve(proven, tmp_path, program)
-    assert (rollout.exit_reason, rollout.resolved, rollout.status) == ("model", None, "aborted")
+    assert (rollout.exit_reason, rollout.resolved, rollout.ending) == ("model", None, "aborted")
     assert expected in rollout.reason.detail
     assert expected in record.detail
     assert time.monotonic() - begin < 30
