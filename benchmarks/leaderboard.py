@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from pytest_ssr.records.reasons import Reason, ReasonCode
 
 SOLVERS, REPOS = 20, 12
@@ -48,17 +48,19 @@ def write_run(folder: Path, tasks: int, attempts: int, *, seed: int = 0) -> Path
                 for attempt in range(attempts):
                     status = Status.RESOLVED if rng.random() < solves else Status.UNRESOLVED
                     status = Status.INFRA if rng.random() < 0.01 else status
-                    outcome = EvaluationResult(
+                    outcome = Attempt(
                         f"org{task % REPOS}__project-{task}",
-                        f"org{task % REPOS}/project",
                         f"synthetic-{solver:02d}",
-                        status,
                         REASONS[status],
                         attempt=attempt,
+                        repo=f"org{task % REPOS}/project",
+                        resolved=None if status is Status.INFRA else status is Status.RESOLVED,
+                        tests=None if status is Status.INFRA else status is Status.RESOLVED,
+                        patch_sha256="0" * 64,
                         fail_to_pass={f"tests/test_{n}.py::test_{n}": "passed" for n in range(2)},
                         pass_to_pass={f"tests/test_{n}.py::test_other_{n}": "passed" for n in range(10)},
-                        rollout=f"{solver:04d}{task:08d}{attempt:04d}",
-                        solver_s=rng.expovariate(0.01),
+                        id=f"{solver:04d}{task:08d}{attempt:04d}",
+                        seconds=rng.expovariate(0.01),
                         steps=rng.randrange(5, 90),
                         tokens=rng.randrange(10_000, 500_000),
                         cost_usd=rng.expovariate(2),

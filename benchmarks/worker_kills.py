@@ -36,7 +36,7 @@ from harness.database.events import Event, events_after  # noqa: E402
 from harness.database.records import DatabaseRecords, records_of  # noqa: E402
 from harness.database.schema import jobs, rollouts  # noqa: E402
 from harness.database.sharing import share_store  # noqa: E402
-from harness.records.episode import Rollout  # noqa: E402
+from harness.records.attempt import Attempt  # noqa: E402
 from harness.service.jobs import Plan  # noqa: E402
 from harness.service.queue import Job, JobKind, JobQueue, JobStatus  # noqa: E402
 from harness.service.worker import Worker  # noqa: E402
@@ -118,7 +118,7 @@ def run_job(root: Path, seed: str) -> None:
                 file.write(f"{key}\n")
             time.sleep(_WORK_S)
             reason = Reason(ReasonCode.RESOLVED, "resolved")
-            rollout = Rollout(key, 0, "sleep", int(seed), True, 1.0, reason, "submitted", "done", tests=True)
+            rollout = Attempt("a", "sleep", reason, id=key, seed=int(seed), resolved=True, tests=True)
             store.put_record(f"rollouts/{key}", "rollout", rollout.to_json())
     print(f'{{"key": "{key}"}}')
 

@@ -12,8 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.records.episode import Rollout
-from harness.records.evaluation_result import EvaluationResult
+from harness.records.attempt import Attempt
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.project.snapshot import MANIFEST
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -171,8 +170,8 @@ def _candidates(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
 def _attempts(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
     groups = defaultdict(list)
     for path, data in _records(p for p in files["rollouts"] if p.name == "rollout.json"):
-        rollout = Rollout.from_json(data)
-        if rollout is not None and rollout.status != "aborted":
+        rollout = Attempt.from_json(data)
+        if rollout is not None and rollout.ending != "aborted":
             verdict = rollout.verdict
             outcome = {True: "resolved", False: "unresolved", None: "no-grade"}[verdict]
             unit = Unit(rollout.seconds + rollout.grading_s, verdict is not None, outcome)
@@ -183,10 +182,10 @@ def _attempts(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
 def _predictions(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
     groups = defaultdict(list)
     for _, data in _records(files["outcomes"]):
-        result = EvaluationResult.from_json(data)
+        result = Attempt.from_json(data)
         if result is not None:
             unit = Unit(result.grading_s, result.verdict is not None, str(result.status))
-            groups[result.instance_id].append(unit)
+            groups[result.task].append(unit)
     return dict(groups)
 
 

@@ -13,7 +13,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from harness.database.events import Change
 from harness.database.fitting import fitted
 from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
-from harness.records.episode import Episode, Rollout
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode
 from harness.records.usage import NAME
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.decoding import json_object
@@ -22,6 +23,10 @@ _HEADER_BYTES = 1 << 20
 """Longest first line of a trajectory that is read."""
 _LONGEST_NAME = 64
 """Characters of an id."""
+_NOT_IN_ATTEMPT = ("id", "artifact_id", "role", "stored_at")
+"""Columns of rollouts that are known from the file's path or from its trajectory."""
+_RENAMED = {"player": "solver", "status": "ending"}
+"""Columns of rollouts with another name than the field of an attempt that they hold."""
 _Add = Callable[[sa.Connection, str, bytes], Change | None]
 
 
@@ -195,28 +200,13 @@ def _add_candidate(connection: sa.Connection, path: str, data: bytes) -> Change 
 
 
 def _add_rollout(connection: sa.Connection, path: str, data: bytes) -> Change | None:
-    rollout = Rollout.from_json(json_object(data) or {})
+    rollout = Attempt.from_json(json_object(data) or {})
     if rollout is None:
         return None
     name = path.split("/")[1]
-    values = {
-        "player": rollout.solver,
-        "attempt": rollout.attempt,
-        "resolved": rollout.resolved,
-        "tests": rollout.tests,
-        "reward": rollout.reward,
-        "reason": str(rollout.reason.code),
-        "exit_reason": rollout.exit_reason,
-        "status": rollout.status,
-        "steps": rollout.steps,
-        "tokens": rollout.tokens,
-        "cost_usd": rollout.cost_usd,
-        "unpriced": rollout.unpriced,
-        "seconds": rollout.seconds,
-        "grading_s": rollout.grading_s,
-        "stored_at": time.time(),
-    }
-    row = fitted(rollouts, values)
+    columns = [c.name for c in rollouts.columns if c.name not in _NOT_IN_ATTEMPT]
+    values = {column: getattr(rollout, _RENAMED.get(column, column)) for column in columns}
+    row = fitted(rollouts, {**values, "reason": str(rollout.reason.code), "stored_at": time.time()})
     known = connection.execute(sa.update(rollouts).where(rollouts.c.id == name).values(row)).rowcount
     if not known:
         connection.execute(sa.insert(rollouts).values({**row, "id": name, "artifact_id": "", "role": "solver"}))

@@ -17,7 +17,8 @@ from harness.datasets.repositories import Repositories
 from harness.datasets.row_tests import Names, statuses_by_row
 from harness.diffs import DiffError, apply_diff, require_diff
 from harness.evaluation.logs import resolved_by, test_log
-from harness.records.evaluation_result import EvaluationResult, Status, status_of
+from harness.records.attempt import Attempt
+from harness.records.rewards import solver_reward
 from harness.storage.code_version import code_hash
 from pytest_ssr.errors import (
     SandboxError,
@@ -76,15 +77,15 @@ class Grader:
     def _full(self) -> bool:
         return self.full or self.logs
 
-    def stored_result(self, instance: Instance, patch: str) -> EvaluationResult | None:
+    def stored_result(self, instance: Instance, patch: str) -> Attempt | None:
         """Return the stored result if it has a verdict, else None."""
-        result = EvaluationResult.from_json(self.store.record(OUTCOMES, self.key(instance, patch)))
+        result = Attempt.from_json(self.store.record(OUTCOMES, self.key(instance, patch)))
         if result is None:
             return None
         result = result.by(self.rule)
         return result if result.verdict is not None else None
 
-    def evaluate(self, instance: Instance, patch: str) -> EvaluationResult:
+    def evaluate(self, instance: Instance, patch: str) -> Attempt:
         """Return the result of a patch, after any other run that grades it; raises errors that end the whole run."""
         key = self.key(instance, patch)
         with self.store.alone(key):
@@ -120,17 +121,23 @@ class Grader:
             flags=result.flags,
         )
 
-    def _evaluate(self, instance: Instance, text: str) -> EvaluationResult:
+    def _evaluate(self, instance: Instance, text: str) -> Attempt:
         data = text.encode("utf-8", "surrogateescape")
         digest = hashlib.sha256(data).hexdigest() if data.strip() else ""
-        result = EvaluationResult(
-            instance.id, instance.repo, "", Status.INFRA, _unusable(""), patch_sha256=digest, rule=str(self.rule)
+        result = Attempt(
+            instance.id,
+            "",
+            _unusable(""),
+            repo=instance.repo,
+            created_at=instance.created_at,
+            patch_sha256=digest,
+            rule=str(self.rule),
         )
         if instance.invalid:
             return replace(result, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
-        ungraded = replace(result, resolved=False, tests=False)
+        ungraded = replace(result, resolved=False, tests=False, reward=solver_reward(False))
         if not digest:
-            return replace(ungraded, status=Status.EMPTY, reason=Reason(ReasonCode.NO_PATCH))
+            return replace(ungraded, reason=Reason(ReasonCode.NO_PATCH))
         try:
             require_diff(data)
             task = self.task(instance)
@@ -146,7 +153,7 @@ class Grader:
                 verbose=self.logs,
             )
         except DiffError as error:
-            return replace(ungraded, status=Status.ERROR, reason=Reason(error.code, str(error)))
+            return replace(ungraded, reason=Reason(error.code, str(error)))
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.images:
                 raise
@@ -159,7 +166,7 @@ class Grader:
         statuses = {**grade.fail_to_pass, **grade.pass_to_pass}
         return replace(
             result,
-            status=status_of(grade.verdict(self.rule), grade.reason.code),
+            reward=solver_reward(grade.verdict(self.rule)),
             reason=grade.reason,
             resolved=grade.resolved,
             tests=grade.tests,

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from harness.evaluation.logs import NOT_APPLIED
 from harness.evaluation.predictions import folder_of
-from harness.records.evaluation_result import EvaluationResult, Status, status_totals
+from harness.records.attempt import Attempt, Status, status_totals
 from harness.storage.atomic_write import write_text
 from pytest_ssr.errors import StoreWriteError, os_error_advice
 
@@ -33,16 +33,16 @@ _PASSED = "passed"
 class ResultDetails(Protocol):
     """Provides the data of a result that its record does not hold."""
 
-    def patch(self, result: EvaluationResult) -> str:
+    def patch(self, result: Attempt) -> str:
         """Return the submitted patch."""
 
-    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return its trajectory in the format of `traj.json`, if there is one."""
 
-    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def native(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return its trajectory in mini-swe-agent's format, if that was the solver."""
 
-    def log(self, result: EvaluationResult) -> str:
+    def log(self, result: Attempt) -> str:
         """Return the test output, empty if no tests ran."""
 
 
@@ -50,7 +50,7 @@ def write_run(
     folder: Path,
     run: str,
     details: ResultDetails,
-    results: Sequence[EvaluationResult],
+    results: Sequence[Attempt],
     *,
     wanted: int,
     instances: Sequence[str],
@@ -62,7 +62,7 @@ def write_run(
     wanted: how many results a complete run has. instances: all that were selected, including those without a
     prediction. about: the run's settings. Raises StoreWriteError.
     """
-    without_result = sorted(set(instances) - {r.instance_id for r in results})
+    without_result = sorted(set(instances) - {r.task for r in results})
     summary = {
         **status_totals(results),
         "wanted": wanted,
@@ -80,12 +80,12 @@ def write_run(
             written.add(path)
             _write_json_lines(path, [_prediction(r, details.patch(r)) for r in of_attempt])
             for result in of_attempt:
-                path = folder / LOGS / name / folder_of(result.model) / result.instance_id
+                path = folder / LOGS / name / folder_of(result.solver) / result.task
                 written.add(path)
                 _write_instance(path, result, details)
             _write_about(folder / LOGS / name / RUN, about)
-            for model in dict.fromkeys(r.model for r in of_attempt):
-                of_model = [r for r in of_attempt if r.model == model]
+            for model in dict.fromkeys(r.solver for r in of_attempt):
+                of_model = [r for r in of_attempt if r.solver == model]
                 path = folder / f"{folder_of(model)}.{name}.json"
                 written.add(path)
                 write_text(path, _to_json(totals(of_model, instances)))
@@ -123,7 +123,7 @@ def keep_earlier(path: Path, current: Sequence[Mapping[str, Any]]) -> int:
 
 def _is_graded(line: str) -> bool:
     try:
-        result = EvaluationResult.from_json(json.loads(line))
+        result = Attempt.from_json(json.loads(line))
     except (ValueError, AttributeError, RecursionError):
         return False
     return result is not None and result.verdict is not None
@@ -167,7 +167,7 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     write_text(path, _to_json({**settings, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}))
 
 
-def _write_instance(directory: Path, result: EvaluationResult, details: ResultDetails) -> None:
+def _write_instance(directory: Path, result: Attempt, details: ResultDetails) -> None:
     write_text(directory / "patch.diff", details.patch(result))
     if result.status is Status.ERROR:
         # It may be there from an earlier run with another patch.
@@ -175,14 +175,14 @@ def _write_instance(directory: Path, result: EvaluationResult, details: ResultDe
         write_text(directory / "run_instance.log", f"{NOT_APPLIED}:\n{result.reason.text}\n")
     else:
         (directory / "run_instance.log").unlink(missing_ok=True)
-        write_text(directory / "report.json", _to_json({result.instance_id: instance_report(result)}))
+        write_text(directory / "report.json", _to_json({result.task: instance_report(result)}))
     meta = {k: v for k, v in result.to_json().items() if k not in ("fail_to_pass", "pass_to_pass")}
     write_text(directory / META, _to_json(meta))
     trajectory, native = details.trajectory(result), details.native(result)
     texts = {
         "test_output.txt": details.log(result),
         "traj.json": _to_json(trajectory) if trajectory is not None else "",
-        f"{result.instance_id}.traj.json": _to_json(native) if native is not None else "",
+        f"{result.task}.traj.json": _to_json(native) if native is not None else "",
     }
     for name, text in texts.items():
         if text:
@@ -192,11 +192,11 @@ def _write_instance(directory: Path, result: EvaluationResult, details: ResultDe
             (directory / name).unlink(missing_ok=True)
 
 
-def _prediction(result: EvaluationResult, patch: str) -> dict[str, str]:
-    return {"instance_id": result.instance_id, "model_name_or_path": result.model, "model_patch": patch}
+def _prediction(result: Attempt, patch: str) -> dict[str, str]:
+    return {"instance_id": result.task, "model_name_or_path": result.solver, "model_patch": patch}
 
 
-def instance_report(result: EvaluationResult) -> dict[str, Any]:
+def instance_report(result: Attempt) -> dict[str, Any]:
     """Return an instance's report in the format of SWE-bench's harness."""
     empty, applied = result.status is Status.EMPTY, result.status not in (Status.EMPTY, Status.ERROR)
     infra = result.status is Status.INFRA
@@ -217,21 +217,21 @@ def instance_report(result: EvaluationResult) -> dict[str, Any]:
     }
 
 
-def totals(results: Sequence[EvaluationResult], instances: Sequence[str]) -> dict[str, Any]:
+def totals(results: Sequence[Attempt], instances: Sequence[str]) -> dict[str, Any]:
     """Return a model's totals in the format of SWE-bench's harness, schema version 2.
 
     instances: the ids of all selected instances; those without a result are incomplete.
     """
 
     def ids(*statuses: Status) -> list[str]:
-        return sorted(r.instance_id for r in results if r.status in statuses)
+        return sorted(r.task for r in results if r.status in statuses)
 
     unresolved = ids(Status.UNRESOLVED, Status.TIMED_OUT)
     by_category = {
         "completed_ids": sorted([*ids(Status.RESOLVED), *unresolved]),
-        "incomplete_ids": sorted(set(instances) - {r.instance_id for r in results}),
+        "incomplete_ids": sorted(set(instances) - {r.task for r in results}),
         "empty_patch_ids": ids(Status.EMPTY),
-        "submitted_ids": sorted(r.instance_id for r in results),
+        "submitted_ids": sorted(r.task for r in results),
         "resolved_ids": ids(Status.RESOLVED),
         "unresolved_ids": unresolved,
         "infra_failure_ids": ids(Status.INFRA),
@@ -249,7 +249,7 @@ def totals(results: Sequence[EvaluationResult], instances: Sequence[str]) -> dic
         "empty_patch_instances": len(by_category["empty_patch_ids"]),
         "error_instances": len(by_category["error_ids"]),
         **by_category,
-        "failure_reasons": {r.instance_id: r.reason.text for r in results if r.status in (Status.INFRA, Status.ERROR)},
+        "failure_reasons": {r.task: r.reason.text for r in results if r.status in (Status.INFRA, Status.ERROR)},
         "schema_version": 2,
     }
 

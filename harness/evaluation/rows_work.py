@@ -14,7 +14,7 @@ from harness.evaluation.work import Unit, Work
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
-from harness.records.evaluation_result import EvaluationResult
+from harness.records.attempt import Attempt
 from harness.rollouts.attempts_work import MACHINE_FAULTS, machine_fault
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
 from pytest_ssr.records.reasons import Reason, ReasonCode
@@ -44,15 +44,15 @@ class RowsWork:
     work: Work
     opened: OpenRows
 
-    def stored(self, unit: Unit) -> EvaluationResult | None:
+    def stored(self, unit: Unit) -> Attempt | None:
         """Return the result of a unit if the store has it."""
         return self.work.stored_result(unit)
 
-    def run(self, unit: Unit) -> EvaluationResult:
+    def run(self, unit: Unit) -> Attempt:
         """Do a unit here."""
         return self.work.make(unit)
 
-    def fault(self, result: EvaluationResult) -> Reason | None:
+    def fault(self, result: Attempt) -> Reason | None:
         """Return why a unit has no grade, if that may be because of the machine."""
         return fault_in(result)
 
@@ -112,7 +112,7 @@ class OpenRowsWork:
     work: Work
     node: Node
 
-    def run(self, sent: SentUnit) -> EvaluationResult:
+    def run(self, sent: SentUnit) -> Attempt:
         """Do a unit; its tree is fetched if it is not here, and removed when no worker of this machine uses it."""
         instance, images = sent.unit.instance, self.work.grader.images
         with ExitStack() as using:
@@ -136,7 +136,7 @@ class OpenRowsWork:
             except OSError as error:
                 raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
 
-    def fault(self, result: EvaluationResult) -> Reason | None:
+    def fault(self, result: Attempt) -> Reason | None:
         """Return why a unit has no grade, if that may be because of the machine."""
         return fault_in(result)
 
@@ -157,6 +157,6 @@ def pull_image(sandbox: str, node: Node) -> None:
         getattr(provider, "close", lambda: None)()
 
 
-def fault_in(result: EvaluationResult) -> Reason | None:
+def fault_in(result: Attempt) -> Reason | None:
     """Return why a result has no grade, if that may be because of the machine."""
     return machine_fault(result, _MACHINE_FAULTS)

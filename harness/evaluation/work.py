@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from harness.datasets import Instance
 from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.predictions import Prediction
-from harness.records.episode import Rollout
-from harness.records.evaluation_result import EvaluationResult, Status, status_of
+from harness.records.attempt import Attempt
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.records.usage import RunUsage
 from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
@@ -25,12 +24,12 @@ from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.store import key_of
 
 
-def with_recording(evaluated: EvaluationResult, path: Path | None, model: str) -> EvaluationResult:
+def with_recording(evaluated: Attempt, path: Path | None, model: str) -> Attempt:
     """Return a prediction's result for this model, with the data of a trajectory file of mini-swe-agent, if any.
 
     Raises SettingsError for a damaged file.
     """
-    result = replace(evaluated, model=model)
+    result = replace(evaluated, solver=model)
     if path is None:
         return result
     recording = read_mini_trajectory(path, model)
@@ -46,11 +45,11 @@ def with_recording(evaluated: EvaluationResult, path: Path | None, model: str) -
     )
 
 
-def trajectory_json(result: EvaluationResult, rollout: Trajectory) -> Mapping[str, Any]:
+def trajectory_json(result: Attempt, rollout: Trajectory) -> Mapping[str, Any]:
     """Return a rollout in the format of `traj.json`."""
     return {
-        "instance_id": result.instance_id,
-        "model_name_or_path": result.model,
+        "instance_id": result.task,
+        "model_name_or_path": result.solver,
         "attempt": result.attempt,
         **rollout.header(),
         **rollout.ending(),
@@ -92,22 +91,22 @@ class Work(Protocol):
     def chosen(self) -> Sequence[str]:
         """The ids of the selected instances; some may have no unit."""
 
-    def stored_result(self, unit: Unit) -> EvaluationResult | None:
+    def stored_result(self, unit: Unit) -> Attempt | None:
         """Return a unit's stored result from an earlier run, or None."""
 
-    def make(self, unit: Unit) -> EvaluationResult:
+    def make(self, unit: Unit) -> Attempt:
         """Run a unit and return its result; raises errors that end the whole run."""
 
-    def patch(self, result: EvaluationResult) -> str:
+    def patch(self, result: Attempt) -> str:
         """Return the submitted patch."""
 
-    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return its trajectory in the format of `traj.json`, if there is one."""
 
-    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def native(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return its trajectory in mini-swe-agent's format, if that was the solver."""
 
-    def log(self, result: EvaluationResult) -> str:
+    def log(self, result: Attempt) -> str:
         """Return the test output, empty if no tests ran."""
 
     def expected_s(self, unit: Unit) -> float:
@@ -133,32 +132,32 @@ class PredictionWork:
         units = [Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded) for p in predictions]
         return cls(grader, units, list(by_id))
 
-    def stored_result(self, unit: Unit) -> EvaluationResult | None:
+    def stored_result(self, unit: Unit) -> Attempt | None:
         """Return the stored result, or None."""
         result = self.grader.stored_result(unit.instance, unit.patch)
         return with_recording(result, unit.recorded, unit.model) if result is not None else None
 
-    def make(self, unit: Unit) -> EvaluationResult:
+    def make(self, unit: Unit) -> Attempt:
         """Grade a prediction."""
         return with_recording(self.grader.evaluate(unit.instance, unit.patch), unit.recorded, unit.model)
 
-    def patch(self, result: EvaluationResult) -> str:
+    def patch(self, result: Attempt) -> str:
         """Return the predicted patch."""
         return self._unit(result).patch
 
-    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return the trajectory that mini-swe-agent recorded; None for other predictions."""
         unit = self._unit(result)
         if unit.recorded is None:
             return None
         return trajectory_json(result, read_mini_trajectory(unit.recorded, unit.model).rollout)
 
-    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def native(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return the content of its trajectory file."""
         unit = self._unit(result)
         return read_mini_trajectory(unit.recorded, unit.model).data if unit.recorded is not None else None
 
-    def log(self, result: EvaluationResult) -> str:
+    def log(self, result: Attempt) -> str:
         """Return the log of a plain run."""
         return self.grader.log(self._unit(result).instance, self.patch(result))
 
@@ -166,10 +165,10 @@ class PredictionWork:
         """Return the seconds of the last grade of its instance."""
         return self.grader.expected_s(unit.instance)
 
-    def _unit(self, result: EvaluationResult) -> Unit:
+    def _unit(self, result: Attempt) -> Unit:
         if not self._by_id:
             self._by_id.update((u.instance.id, u) for u in self.units)
-        return self._by_id[result.instance_id]
+        return self._by_id[result.task]
 
     def close(self) -> None:
         """Close the open instance."""
@@ -197,20 +196,26 @@ class RolloutWork:
         """The ids of the instances."""
         return list(dict.fromkeys(u.instance.id for u in self.units))
 
-    def stored_result(self, unit: Unit) -> EvaluationResult | None:
+    def stored_result(self, unit: Unit) -> Attempt | None:
         """Return the stored result of a rollout if it has a verdict, else None."""
-        result = EvaluationResult.from_json(self.grader.store.record(ATTEMPTS, self._key(unit)))
+        result = Attempt.from_json(self.grader.store.record(ATTEMPTS, self._key(unit)))
         if result is None:
             return None
         result = result.by(self.grader.rule)
-        return replace(result, model=unit.model) if result.verdict is not None else None
+        return replace(result, solver=unit.model) if result.verdict is not None else None
 
-    def make(self, unit: Unit) -> EvaluationResult:
+    def make(self, unit: Unit) -> Attempt:
         """Run a rollout and grade it."""
         instance, rule = unit.instance, self.grader.rule
         not_graded = Reason(ReasonCode.NOT_GRADED)
-        failed = EvaluationResult(
-            instance.id, instance.repo, unit.model, Status.INFRA, not_graded, attempt=unit.attempt, rule=str(rule)
+        failed = Attempt(
+            instance.id,
+            unit.model,
+            not_graded,
+            attempt=unit.attempt,
+            repo=instance.repo,
+            created_at=instance.created_at,
+            rule=str(rule),
         )
         if instance.invalid:
             return replace(failed, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
@@ -223,66 +228,50 @@ class RolloutWork:
             return replace(failed, reason=fault_of(error, instance))
         except Exception as error:
             return replace(failed, reason=fault_of(error, instance))
-        result = self._result(failed, unit, rollout)
+        result = self._result(unit, rollout)
         self.grader.store.put_record(ATTEMPTS, self._key(unit), result.to_json())
-        self.grader.record_seconds(unit.instance, result.solver_s + result.grading_s, self.solver.name)
+        self.grader.record_seconds(unit.instance, result.seconds + result.grading_s, self.solver.name)
         return result
 
-    def _result(self, failed: EvaluationResult, unit: Unit, rollout: Rollout) -> EvaluationResult:
+    def _result(self, unit: Unit, rollout: Attempt) -> Attempt:
+        """Return a rollout as an attempt at the instance, with the outcomes of its tests."""
         graded = None
-        verdict = rollout.verdict
-        if rollout.patch_sha256 and verdict is not None:
+        if rollout.patch_sha256 and rollout.verdict is not None:
             patch = self._file(rollout.id, PATCH).decode("utf-8", "surrogateescape")
             graded = self.grader.stored_result(unit.instance, patch)
-        if graded is not None:
-            status = graded.status
-        elif verdict is False and not rollout.patch_sha256:
-            status = Status.EMPTY
-        else:
-            status = status_of(verdict, rollout.reason.code)
+        outcomes = (graded.fail_to_pass, graded.pass_to_pass) if graded is not None else ({}, {})
         return replace(
-            failed,
-            status=status,
-            reason=rollout.reason,
-            resolved=rollout.resolved,
-            tests=rollout.tests,
-            patch_sha256=rollout.patch_sha256,
-            rollout=rollout.id,
-            fail_to_pass=graded.fail_to_pass if graded is not None else {},
-            pass_to_pass=graded.pass_to_pass if graded is not None else {},
-            flags=rollout.flags,
-            grading_s=rollout.grading_s,
-            exit_reason=rollout.exit_reason,
-            solver_s=rollout.seconds,
-            steps=rollout.steps,
-            tokens=rollout.tokens,
-            cost_usd=rollout.cost_usd,
-            unpriced=rollout.unpriced,
-            estimated=rollout.estimated,
+            rollout,
+            task=unit.instance.id,
+            repo=unit.instance.repo,
+            created_at=unit.instance.created_at,
+            solver=unit.model,
+            fail_to_pass=outcomes[0],
+            pass_to_pass=outcomes[1],
         )
 
-    def patch(self, result: EvaluationResult) -> str:
+    def patch(self, result: Attempt) -> str:
         """Return the submitted patch, empty if it is not stored."""
-        data = self._file(result.rollout, PATCH) if result.patch_sha256 else b""
+        data = self._file(result.id, PATCH) if result.patch_sha256 else b""
         return data.decode("utf-8", "surrogateescape")
 
-    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return the messages of a rollout and how it ended."""
-        if not result.rollout:
+        if not result.id:
             return None
         try:
-            self.grader.store.fetch(f"{ROLLOUTS}/{result.rollout}")
-            rollout = read_trajectory(self.grader.store.root / ROLLOUTS / result.rollout / TRAJECTORY)
+            self.grader.store.fetch(f"{ROLLOUTS}/{result.id}")
+            rollout = read_trajectory(self.grader.store.root / ROLLOUTS / result.id / TRAJECTORY)
         except StoreError:
             return None
         return trajectory_json(result, rollout)
 
-    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+    def native(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return the trajectory in the format that mini-swe-agent writes."""
-        data = self._file(result.rollout, NATIVE)
-        return {**json.loads(data), "instance_id": result.instance_id} if data else None
+        data = self._file(result.id, NATIVE)
+        return {**json.loads(data), "instance_id": result.task} if data else None
 
-    def log(self, result: EvaluationResult) -> str:
+    def log(self, result: Attempt) -> str:
         """Return the log of a plain run."""
         patch = self.patch(result)
         return self.grader.log(self._instance(result), patch) if patch else ""
@@ -291,10 +280,10 @@ class RolloutWork:
         """Return the seconds of the last rollout on its instance."""
         return self.grader.expected_s(unit.instance, self.solver.name)
 
-    def _instance(self, result: EvaluationResult) -> Instance:
+    def _instance(self, result: Attempt) -> Instance:
         if not self._by_id:
             self._by_id.update((u.instance.id, u.instance) for u in self.units)
-        return self._by_id[result.instance_id]
+        return self._by_id[result.task]
 
     def close(self) -> None:
         """Close the open instance and the solver's resources."""

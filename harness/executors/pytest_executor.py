@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.records.evaluation_result import EvaluationResult
+from harness.records.attempt import Attempt
 from pytest_ssr import errors
 from pytest_ssr.errors import MissingExtraError, SsrError
 
@@ -23,7 +23,7 @@ OUTCOME, ENDS, WORK = "ssr_outcome", "ssr_ends", "--ssr-work"
 
 def run_units(
     plan: object,
-    take: Callable[[str, EvaluationResult], None],
+    take: Callable[[str, Attempt], None],
     lose: Callable[[str, str], None],
     *,
     jobs: int,
@@ -70,7 +70,7 @@ def require_xdist() -> None:
 class _ReportCollector:
     """Collects the units' reports, from this process and from workers."""
 
-    def __init__(self, take: Callable[[str, EvaluationResult], None], lose: Callable[[str, str], None]) -> None:
+    def __init__(self, take: Callable[[str, Attempt], None], lose: Callable[[str, str], None]) -> None:
         self.ended: tuple[str, str] | None = None
         self._take, self._lose = take, lose
 
@@ -81,7 +81,7 @@ class _ReportCollector:
             class_name, message = json.loads(properties[ENDS])
             self.ended = self.ended or (class_name, message)
         elif report.when == "call" and OUTCOME in properties:
-            result = EvaluationResult.from_json(json.loads(properties[OUTCOME]))
+            result = Attempt.from_json(json.loads(properties[OUTCOME]))
             assert result is not None
             self._take(report.nodeid, result)
         elif report.failed:

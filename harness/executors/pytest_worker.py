@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 from harness.executors.pytest_executor import ENDS, OUTCOME, WORK
-from harness.records.evaluation_result import EvaluationResult
+from harness.records.attempt import Attempt
 from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import install_signal_handlers
 
@@ -38,7 +38,7 @@ class _Work(Protocol):
     def units(self) -> Sequence[Any]:
         """The units, which have names."""
 
-    def make(self, unit: Any) -> EvaluationResult:
+    def make(self, unit: Any) -> Attempt:
         """Run a unit and return its result."""
 
     def close(self) -> None:

@@ -18,7 +18,8 @@ from harness.database.sharing import fetch_all, fetch_trees
 from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_json
 from harness.exporters.index import Index
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
-from harness.records.episode import Episode, Rollout
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode
 from harness.records.rewards import reward_at_rate
 from harness.records.trajectory import SCHEMA
 from harness.records.usage import NAME
@@ -210,7 +211,7 @@ def _fill_rollouts(index: Index, number: int, store: Path, report_skip: ReportSk
                 role=header["role"],
                 model=header["model"],
                 attempt=header["attempt"],
-                resolved=grade.verdict if grade is not None and grade.status != "aborted" else None,
+                resolved=grade.verdict if grade is not None and grade.ending != "aborted" else None,
                 repository=_repository(header),
             )
         except SkippedError as error:
@@ -252,11 +253,11 @@ def _require_header(data: Mapping[str, Any]) -> None:
         raise damaged("attempt is not a valid number")
 
 
-def grade_of(folder: Path, rule: Rule | None = None) -> Rollout | None:
+def grade_of(folder: Path, rule: Rule | None = None) -> Attempt | None:
     """Return the grade of a solver's rollout, by another rule if one is given; None if it is missing or damaged."""
     path = folder / "rollout.json"
     try:
-        grade = Rollout.from_json(read_json(path)) if path.exists() else None
+        grade = Attempt.from_json(read_json(path)) if path.exists() else None
     except SkippedError:
         return None
     return grade if grade is None or rule is None else grade.by(rule)

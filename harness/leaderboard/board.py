@@ -11,7 +11,7 @@ from typing import Any
 from harness.evaluation.predictions import GOLD
 from harness.leaderboard.frames import Cells, cells
 from harness.leaderboard.injector_rows import chosen_pool, contest, injector_rows
-from harness.leaderboard.records import Attempt, Results, Try
+from harness.leaderboard.records import Entry, Results, Try
 from harness.leaderboard.settings import RankSettings
 from harness.leaderboard.solver_rows import Row, created_days, plain, released_day, solver_rows
 from harness.leaderboard.statistics.paired_tests import agreement, compare
@@ -169,7 +169,7 @@ def _tasks(counted: Cells, results: Results, settings: RankSettings) -> list[Row
     return rows
 
 
-def _outcome(attempt: Attempt) -> Row:
+def _outcome(attempt: Entry) -> Row:
     measures = {m: getattr(attempt, m) for m in ("cost_usd", "tokens", "steps", "seconds")}
     return {
         "attempt": attempt.number,
@@ -185,7 +185,7 @@ def _outcome(attempt: Attempt) -> Row:
     }
 
 
-def _unsure_by_code(attempts: Sequence[Attempt], row: Row) -> str:
+def _unsure_by_code(attempts: Sequence[Entry], row: Row) -> str:
     """Return how many attempts of a solver have each flag that makes a grade less certain."""
     flagged = (a for a in attempts if a.solver == row["solver"])
     codes = Counter(code for a in flagged for code in {f.code for f in a.flags} & UNCERTAIN)
@@ -193,7 +193,7 @@ def _unsure_by_code(attempts: Sequence[Attempt], row: Row) -> str:
 
 
 def _notes(
-    attempts: Sequence[Attempt], runs: list[Row], solvers: list[Row], injectors: list[Row], counted: Cells, about: Row
+    attempts: Sequence[Entry], runs: list[Row], solvers: list[Row], injectors: list[Row], counted: Cells, about: Row
 ) -> Any:
     for run in runs:
         if run["absent"]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.leaderboard.escaping import for_csv
-from harness.leaderboard.records import Attempt
+from harness.leaderboard.records import Entry
 from harness.leaderboard.statistics.estimates import Array, Codes
 
 MEASURES = ("cost_usd", "tokens", "steps", "seconds")
@@ -44,7 +44,7 @@ class Cells:
             return np.where(self.graded > 0, self.resolved / np.maximum(self.graded, 1), np.nan)
 
 
-def cells(attempts: Sequence[Attempt]) -> Cells:
+def cells(attempts: Sequence[Entry]) -> Cells:
     """Count attempts by task and solver."""
     frame = pd.DataFrame(
         {

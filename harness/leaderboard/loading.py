@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.leaderboard.escaping import clean, clean_flag
+from harness.leaderboard.escaping import clean
 from harness.leaderboard.play_stores import find_store, read_store
-from harness.leaderboard.records import INCOMPLETE, Attempt, Results, Run, Try
+from harness.leaderboard.records import INCOMPLETE, Entry, Results, Run, Try
 from harness.leaderboard.swebench import is_report, read_reports, repo_of
-from harness.records.evaluation_result import SCHEMA_VERSION, EvaluationResult
+from harness.records.attempt import OLDEST_VERSION, Attempt
 from harness.records.rewards import ALPHA
 from pytest_ssr.errors import SettingsError, StoreError
 from pytest_ssr.records.reasons import Rule
 
 
-def unique_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
+def unique_attempts(attempts: Iterable[Entry]) -> list[Entry]:
     """Return each attempt once; a solver with different results for an attempt becomes one solver for each run.
 
     Runs of one solver that do not overlap, such as parts of a dataset, are merged: what one never submitted may be in
@@ -39,7 +38,7 @@ def unique_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
                 raise SettingsError(f"{run} has two results for attempt {number + 1} of {solver} at {task}")
         if len({key for keys in runs.values() for key in keys}) > 1:
             apart.add(solver)
-    unique: dict[tuple[str, str, int, str], Attempt] = {}
+    unique: dict[tuple[str, str, int, str], Entry] = {}
     for attempt in relevant:
         mine = replace(attempt, solver=f"{attempt.solver} ({attempt.run})") if attempt.solver in apart else attempt
         unique.setdefault((mine.solver, mine.task, mine.number, mine.key), mine)
@@ -104,7 +103,7 @@ def read_runs(
     labels = _labels(list(dict.fromkeys(map(_named, paths))))
     planned: dict[str, set[tuple[str, str, int]]] = {}
     runs: list[Run] = []
-    attempts: list[Attempt] = []
+    attempts: list[Entry] = []
     tries: list[Try] = []
     for (_, path), label in labels.items():
         kind_of, run_attempts, run_tries = _read(path, label, by=by, alpha=alpha, kind=kind, rule=rule)
@@ -128,9 +127,10 @@ def read_runs(
 
 def _read(
     path: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
-) -> tuple[str, list[Attempt], list[Try]]:
+) -> tuple[str, list[Entry], list[Try]]:
     if (path / RESULTS).is_file():
-        return "results", list(_outcomes(path / RESULTS, label, rule)), []
+        recorded = [attempt.by(rule) for attempt in read_attempts(path / RESULTS)]
+        return "results", [Entry.of(a, run=label, repo=a.repo or repo_of(a.task)) for a in recorded], []
     store = find_store(path)
     if store is not None:
         return "play", *read_store(store, label, by=by, alpha=alpha, kind=kind, rule=rule)
@@ -171,9 +171,20 @@ def _labels(named: Sequence[tuple[str, Path]]) -> dict[tuple[str, Path], str]:
     return labels
 
 
-def _outcomes(path: Path, label: str, rule: Rule) -> Iterator[Attempt]:
+def read_attempts(path: Path) -> Iterator[Attempt]:
+    """Yield the attempts of a results file; raises SettingsError, naming the line, for a damaged one."""
     for location, row in read_lines(path, cut_off=_is_cut_off(path)):
-        yield _attempt(row, location, label, rule)
+        if row.get("schema_version") in range(1, OLDEST_VERSION):
+            raise SettingsError(
+                f"{location} is a result of an earlier release; run the same command again to grade it again"
+            )
+        try:
+            attempt = Attempt.read(row)
+        except StoreError as error:
+            raise SettingsError(f"{location} is damaged: {error}") from None
+        if not attempt.task or not attempt.solver:
+            raise SettingsError(f"{location} is damaged: it names no instance or no model; run the same command again")
+        yield attempt
 
 
 def _is_cut_off(path: Path) -> bool:
@@ -214,46 +225,6 @@ def read_object(text: bytes, location: str) -> Mapping[str, Any]:
     return row
 
 
-def _attempt(row: Mapping[str, Any], location: str, label: str, rule: Rule) -> Attempt:
-    if row.get("schema_version") in range(1, SCHEMA_VERSION):
-        raise SettingsError(
-            f"{location} is a result of an earlier release; run the same command again to grade it again"
-        )
-    try:
-        result = EvaluationResult.read(row).by(rule)
-    except StoreError as error:
-        raise SettingsError(f"{location} is damaged: {error}") from None
-    if not result.instance_id or not result.model:
-        raise SettingsError(f"{location} is damaged: it names no instance or no model; run the same command again")
-    has_rollout = bool(result.rollout)
-    # A prediction by an external mini-swe-agent has usage, but no time.
-    has_usage = has_rollout or bool(result.exit_reason)
-    created = row.get("created_at")
-    return Attempt(
-        solver=clean(result.model),
-        task=clean(result.instance_id),
-        number=result.attempt,
-        run=label,
-        key=clean(result.rollout) or _digest(clean(result.patch_sha256), result.status, clean(result.reason.text)),
-        repo=clean(result.repo) or repo_of(clean(result.instance_id)),
-        status=str(result.status),
-        reason=clean(result.reason.text),
-        flags=tuple(map(clean_flag, result.flags)),
-        forged=result.forged,
-        unpriced=result.unpriced,
-        estimated=result.estimated,
-        created_at=clean(created) if isinstance(created, str) else "",
-        cost_usd=result.cost_usd if has_usage and not result.unpriced else -1.0,
-        tokens=result.tokens if has_usage else -1,
-        steps=result.steps if has_usage else -1,
-        seconds=result.solver_s if has_rollout else -1.0,
-    )
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-
-
 def _summary(path: Path) -> Mapping[str, Any]:
     """Return the summary of a run; an empty mapping if it has none."""
     try:
@@ -263,7 +234,7 @@ def _summary(path: Path) -> Mapping[str, Any]:
     return summary if isinstance(summary, dict) else {}
 
 
-def _unmade(attempts: Sequence[Attempt], summary: Mapping[str, Any]) -> set[tuple[str, str, int]]:
+def _unmade(attempts: Sequence[Entry], summary: Mapping[str, Any]) -> set[tuple[str, str, int]]:
     """Return the solver, task and number of each attempt that an unfinished run has planned at tasks without any."""
     tasks, count = summary.get("without_outcome"), summary.get("attempts")
     if not isinstance(tasks, list):
@@ -274,13 +245,13 @@ def _unmade(attempts: Sequence[Attempt], summary: Mapping[str, Any]) -> set[tupl
     }
 
 
-def _unsubmitted(attempts: Sequence[Attempt], unsubmitted: Sequence[object], label: str) -> list[Attempt]:
+def _unsubmitted(attempts: Sequence[Entry], unsubmitted: Sequence[object], label: str) -> list[Entry]:
     """Return a missing attempt for each solver and task of a finished run without a result."""
     others = [clean(i) for i in unsubmitted if isinstance(i, str)]
     tasks = {**{i: repo_of(i) for i in others}, **{a.task: a.repo for a in attempts}}
     existing = {(a.solver, a.task) for a in attempts}
     return [
-        Attempt(solver, task, 0, label, INCOMPLETE, repo, INCOMPLETE, "never submitted")
+        Entry(solver, task, 0, label, INCOMPLETE, repo, INCOMPLETE, "never submitted")
         for solver in sorted({a.solver for a in attempts})
         for task, repo in sorted(tasks.items())
         if (solver, task) not in existing

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 
 from harness.database.sharing import fetch_all
-from harness.leaderboard.escaping import clean, clean_flag
-from harness.leaderboard.records import Attempt, Try
+from harness.leaderboard.escaping import clean
+from harness.leaderboard.records import Entry, Try
 from harness.records.episode import Episode
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.options import STORE_MARK
@@ -29,7 +29,7 @@ def find_store(path: Path) -> Path | None:
 
 def read_store(
     root: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
-) -> tuple[list[Attempt], list[Try]]:
+) -> tuple[list[Entry], list[Try]]:
     """Read the finished rounds of all runs of a store.
 
     by: the source of injector names: strategy, operator, run, or auto (a model's name, else the strategy). rule: the
@@ -96,26 +96,7 @@ def _try(episode: Episode, run: str, injector: str, reward: float | None) -> Try
     )
 
 
-def _attempts(episode: Episode, run: str) -> list[Attempt]:
+def _attempts(episode: Episode, run: str) -> list[Entry]:
     return [
-        Attempt(
-            solver=clean(r.solver),
-            task=episode.artifact_id,
-            number=r.attempt,
-            run=run,
-            key=r.id,
-            repo=clean(episode.project),
-            status="infra" if r.verdict is None else "resolved" if r.verdict else "unresolved",
-            reason=clean(r.reason.text),
-            flags=tuple(map(clean_flag, r.flags)),
-            forged=r.forged,
-            unpriced=r.unpriced,
-            estimated=r.estimated,
-            cost_usd=-1.0 if r.unpriced else r.cost_usd,
-            tokens=r.tokens,
-            steps=r.steps,
-            seconds=r.seconds,
-        )
-        for r in episode.rollouts
-        if episode.valid
+        Entry.of(r, run=run, repo=episode.project, task=episode.artifact_id) for r in episode.rollouts if episode.valid
     ]

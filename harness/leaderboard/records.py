@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from harness.leaderboard.escaping import clean, clean_flag
+from harness.records.attempt import Attempt
 from pytest_ssr.records.reasons import UNCERTAIN, Flag, FlagCode
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Attempt:
-    """One attempt of a solver at a task, and its grade."""
+class Entry:
+    """One attempt of a solver at a task as boards count it, in text that UTF-8 can encode."""
 
     solver: str
     task: str
@@ -40,6 +43,32 @@ class Attempt:
     seconds: float = -1.0
     """Wall time of the attempt, without grading."""
 
+    @classmethod
+    def of(cls, attempt: Attempt, *, run: str, repo: str, task: str = "") -> Entry:
+        """Return the entry of a recorded attempt; task: its id if the record lacks it."""
+        # A prediction by an external mini-swe-agent has usage, but no time; other predictions have neither.
+        has_usage = bool(attempt.id or attempt.exit_reason)
+        reason = clean(attempt.reason.text)
+        return cls(
+            solver=clean(attempt.solver),
+            task=clean(attempt.task or task),
+            number=attempt.attempt,
+            run=run,
+            key=clean(attempt.id) or _digest(clean(attempt.patch_sha256), attempt.status, reason),
+            repo=clean(repo),
+            status=str(attempt.status),
+            reason=reason,
+            flags=tuple(map(clean_flag, attempt.flags)),
+            forged=attempt.forged,
+            unpriced=attempt.unpriced,
+            estimated=attempt.estimated,
+            created_at=clean(attempt.created_at),
+            cost_usd=attempt.cost_usd if has_usage and not attempt.unpriced else -1.0,
+            tokens=attempt.tokens if has_usage else -1,
+            steps=attempt.steps if has_usage else -1,
+            seconds=attempt.seconds if attempt.id else -1.0,
+        )
+
     @property
     def resolved(self) -> bool | None:
         """Whether the attempt is resolved; None if it has no grade: it is missing, never a failure."""
@@ -54,6 +83,10 @@ class Attempt:
     def unsure(self) -> bool:
         """Whether a flag marks the grade as less certain, or as different from another grader's."""
         return any(flag.code in UNCERTAIN for flag in self.flags)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 RESOLVED = "resolved"
@@ -106,10 +139,10 @@ class Results:
     """The results of all runs, sorted."""
 
     runs: tuple[Run, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[Entry, ...]
     tries: tuple[Try, ...]
 
     @classmethod
-    def of(cls, runs: Iterable[Run], attempts: Iterable[Attempt], tries: Iterable[Try] = ()) -> Results:
+    def of(cls, runs: Iterable[Run], attempts: Iterable[Entry], tries: Iterable[Try] = ()) -> Results:
         """Return the results sorted, so that the order in which they were read is irrelevant."""
         return cls(tuple(sorted(runs)), tuple(sorted(attempts)), tuple(sorted(tries)))

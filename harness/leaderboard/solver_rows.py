@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from harness.leaderboard.frames import MEASURES, Cells
-from harness.leaderboard.records import Attempt
+from harness.leaderboard.records import Entry
 from harness.leaderboard.settings import RankSettings, day_of, matching
 from harness.leaderboard.statistics.estimates import Array, Estimate, amount, pass_at_k, proportion, wanted_ks
 
 Row = dict[str, Any]
 
 
-def solver_rows(cells: Cells, attempts: Sequence[Attempt], settings: RankSettings) -> list[Row]:
+def solver_rows(cells: Cells, attempts: Sequence[Entry], settings: RankSettings) -> list[Row]:
     """Return a row for each solver, the best first, as plain values; estimates are mappings or None."""
-    of: dict[str, list[Attempt]] = {name: [] for name in cells.solvers}
+    of: dict[str, list[Entry]] = {name: [] for name in cells.solvers}
     for attempt in attempts:
         of[attempt.solver].append(attempt)
     ks = settings.ks or wanted_ks(int(cells.graded.max(initial=0)))
@@ -29,7 +29,7 @@ def solver_rows(cells: Cells, attempts: Sequence[Attempt], settings: RankSetting
     return [{"rank": n, **row} for n, row in enumerate(rows, 1)]
 
 
-def created_days(attempts: Sequence[Attempt], settings: RankSettings) -> Mapping[str, str]:
+def created_days(attempts: Sequence[Entry], settings: RankSettings) -> Mapping[str, str]:
     """Return the day on which each task was made; tasks without a known day are omitted."""
     days = {a.task: day for a in attempts if (day := day_of(a.created_at))}
     return {**days, **{task: day for task, text in settings.created.items() if (day := day_of(text))}}
@@ -48,7 +48,7 @@ def plain(estimate: Estimate | None) -> Row | None:
 def _row(
     n: int,
     cells: Cells,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[Entry],
     ks: Sequence[int],
     days: Mapping[str, str],
     settings: RankSettings,

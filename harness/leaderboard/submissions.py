@@ -15,7 +15,8 @@ from typing import Any
 
 from harness.evaluation.reports import LOGS
 from harness.leaderboard.escaping import clean, for_markdown, shown
-from harness.leaderboard.loading import read_lines, read_object
+from harness.leaderboard.loading import read_attempts, read_lines, read_object
+from harness.records.attempt import Attempt, Status
 from harness.storage.atomic_write import write_bytes, write_text
 from pytest_ssr.errors import SettingsError
 
@@ -80,11 +81,11 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.+-]", "_", name.replace("/", "__")).lstrip(".")[:120] or "unnamed"
 
 
-def _first_attempts(run: Path) -> dict[str, list[Mapping[str, Any]]]:
-    by_model: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for _, row in read_lines(run / "results.jsonl"):
-        if row.get("attempt", 0) == 0:
-            by_model.setdefault(clean(str(row["model"])), {})[str(row["instance_id"])] = row
+def _first_attempts(run: Path) -> dict[str, list[Attempt]]:
+    by_model: dict[str, dict[str, Attempt]] = {}
+    for attempt in read_attempts(run / "results.jsonl"):
+        if attempt.attempt == 0:
+            by_model.setdefault(clean(attempt.solver), {})[attempt.task] = attempt
     return {model: [rows[i] for i in sorted(rows)] for model, rows in sorted(by_model.items())}
 
 
@@ -95,18 +96,18 @@ def _predictions(run: Path) -> dict[tuple[str, str], Mapping[str, Any]]:
     return {(str(r.get("model_name_or_path")), str(r.get("instance_id"))): r for _, r in read_lines(path)}
 
 
-def _write_swebench(folder: Path, run: Path, model: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write_swebench(folder: Path, run: Path, model: str, rows: Sequence[Attempt]) -> None:
     predictions, lines = _predictions(run), []
     for row in rows:
-        instance = str(row["instance_id"])
-        prediction = predictions.get((str(row["model"]), instance))
+        instance = row.task
+        prediction = predictions.get((row.solver, instance))
         if prediction is None:
             raise SettingsError(
                 f"{run / 'predictions.jsonl'} has no prediction of {shown(model)} for {shown(instance)}"
             )
         lines.append(json.dumps({k: prediction[k] for k in ("instance_id", "model_name_or_path", "model_patch")}))
         for name, target in _COPIED.items() if file_name(instance) == instance else ():
-            for source in _logs(run, str(row["model"]), instance, name):
+            for source in _logs(run, row.solver, instance, name):
                 write_bytes(folder / target.format(instance), source.read_bytes())
     write_text(folder / "all_preds.jsonl", "".join(f"{line}\n" for line in lines))
     write_text(folder / "metadata.yaml", metadata(model))
@@ -133,15 +134,15 @@ def metadata(model: str) -> str:
     )
 
 
-def eval_results(rows: Sequence[Mapping[str, Any]], submission: Submission) -> str:
+def eval_results(rows: Sequence[Attempt], submission: Submission) -> str:
     """Return a file of `.eval_results` for the hub; the value is a percentage of the graded first attempts.
 
     Raises SettingsError if none has a grade.
     """
-    graded = [r for r in rows if r["status"] != "infra"]
+    graded = [r for r in rows if r.status is not Status.INFRA]
     if not graded:
         raise SettingsError("a submission needs graded attempts, but there are none")
-    solved = sum(r["status"] == "resolved" for r in graded)
+    solved = sum(r.status is Status.RESOLVED for r in graded)
     missing = len(rows) - len(graded)
     notes = (
         f"resolved {solved} of {len(graded)} graded instances; {missing} without a grade after faults of the machine"
@@ -153,8 +154,8 @@ def eval_results(rows: Sequence[Mapping[str, Any]], submission: Submission) -> s
     )
 
 
-def _readme(model: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    count = {s: sum(r["status"] == s for r in rows) for s in sorted({str(r["status"]) for r in rows})}
+def _readme(model: str, rows: Sequence[Attempt]) -> str:
+    count = {s: sum(r.status == s for r in rows) for s in sorted({str(r.status) for r in rows})}
     table = "\n".join(f"| {for_markdown(s)} | {n} |" for s, n in count.items())
     rules = "\n".join(f"- [ ] {rule}" for rule in _RULES)
     return (

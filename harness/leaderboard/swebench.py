@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.leaderboard.escaping import clean
-from harness.leaderboard.records import Attempt
+from harness.leaderboard.records import Entry
 from pytest_ssr.errors import SettingsError
 
 _LISTS = {
@@ -46,7 +46,7 @@ def is_report(path: Path) -> bool:
     return isinstance(data, dict) and isinstance(data.get("resolved_ids"), list)
 
 
-def read_reports(path: Path, label: str) -> list[Attempt]:
+def read_reports(path: Path, label: str) -> list[Entry]:
     """Read a file of totals, or a folder: its files of totals, else all `MODEL/INSTANCE/` below it.
 
     Several runs in a folder get separate labels. Raises SettingsError for a damaged report.
@@ -68,7 +68,7 @@ def _model_and_run(path: Path) -> tuple[str, str]:
     return stem or last, last
 
 
-def _totals(path: Path, label: str) -> Iterator[Attempt]:
+def _totals(path: Path, label: str) -> Iterator[Entry]:
     model, _ = _model_and_run(path)
     data = _load(path)
     seen: dict[str, str] = {}
@@ -102,7 +102,7 @@ def _end_of(log: Path) -> str:
     return next((line for line in reversed(lines) if any(end in line for end in _ENDS)), "")
 
 
-def _instance(path: Path, label: str) -> Iterator[Attempt]:
+def _instance(path: Path, label: str) -> Iterator[Entry]:
     if path.name == _LOG:
         yield _attempt(path.parent.parent.name, path.parent.name, "error", _end_of(path), label)
         return
@@ -120,9 +120,9 @@ def _instance(path: Path, label: str) -> Iterator[Attempt]:
         yield _attempt(path.parent.parent.name, instance, status, reason if isinstance(reason, str) else "", label)
 
 
-def _attempt(model: str, instance: str, status: str, reason: str, label: str) -> Attempt:
+def _attempt(model: str, instance: str, status: str, reason: str, label: str) -> Entry:
     model, instance, reason = map(clean, (model, instance, reason))
-    return Attempt(model, instance, 0, label, status, repo_of(instance), status, reason)
+    return Entry(model, instance, 0, label, status, repo_of(instance), status, reason)
 
 
 def _load(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Records of one artifact: its verdict, its rollouts, their grades and rewards."""
+"""Define the record of one bug: its origin, its verdict, the attempts at it and the injector's reward."""
 
 from __future__ import annotations
 
@@ -7,89 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from harness.records.rewards import ALPHA, injector_reward, solve_rate, solver_reward
+from harness.records.attempt import Attempt
+from harness.records.rewards import ALPHA, injector_reward, solve_rate
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
 from pytest_ssr.records.decoding import decode
-from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
+from pytest_ssr.records.reasons import Rule
 
 SCHEMA_VERSION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """One attempt of a solver at an artifact, with its grade."""
-
-    id: str
-    """The key of everything that it depends on; also the name of its folder in the store."""
-    attempt: int
-    solver: str
-    seed: int
-    resolved: bool | None
-    """The strict verdict; None without a grade, which is always an infrastructure failure."""
-    reward: float | None
-    """From the verdict by `rule`, combined with the judge's scores if there is a judge."""
-    reason: Reason
-    """The reason of the grade, or why there is none."""
-    exit_reason: str
-    status: str
-    tests: bool | None = None
-    """Whether the recorded tests pass; None without a grade."""
-    rule: str = Rule.STRICT
-    """Which of the two verdicts counts."""
-    patch_sha256: str = ""
-    """Hash of the submitted patch; empty if nothing was submitted."""
-    flags: tuple[Flag, ...] = ()
-    steps: int = 0
-    tokens: int = 0
-    """Of all its tries and its judge, like the next three fields."""
-    cost_usd: float = 0.0
-    unpriced: int = 0
-    """Calls whose price is unknown."""
-    estimated: int = 0
-    """Calls whose token counts are estimated by the client."""
-    score: float | None = None
-    """Mean of the judge's step scores."""
-    seconds: float = 0.0
-    """Wall time of the attempt, in seconds."""
-    grading_s: float = 0.0
-    """Wall time of the grading, in seconds."""
-
-    @property
-    def verdict(self) -> bool | None:
-        """The verdict that counts; None without a grade."""
-        return Rule(self.rule).verdict(resolved=self.resolved, tests=self.tests)
-
-    @property
-    def forged(self) -> bool:
-        """Whether the reported test outcomes cannot be true."""
-        return self.reason.code is ReasonCode.FORGED
-
-    def by(self, rule: Rule) -> Rollout:
-        """Return the rollout with the reward of another rule; the part of a judge's scores is the same."""
-        rollout = replace(self, rule=str(rule))
-        before, after = solver_reward(self.verdict), solver_reward(rollout.verdict)
-        if self.reward is None or before is None or after is None:
-            return replace(rollout, reward=after)
-        return replace(rollout, reward=after + (self.reward - before))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as plain data for JSON."""
-        own = {"reason": self.reason.to_json(), **flags_to_json(self.flags)}
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), **own}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Rollout | None:
-        """Return the record that `to_json` wrote.
-
-        None if the data has another schema version or is incomplete; the work is then repeated.
-        """
-        try:
-            own = {"reason": Reason.from_json(data["reason"]), "flags": flags_from_json(data)}
-            rollout = decode(cls, {**data, **own}, version=SCHEMA_VERSION)
-            return replace(rollout, rule=str(Rule(rollout.rule)))
-        except (KeyError, TypeError, ValueError, StoreError):
-            return None
 
 
 class RefusalCode(StrEnum):
@@ -157,7 +82,7 @@ class Episode:
     estimated: int = 0
     seconds: float = 0.0
     """Wall time of the injection and its validation, in seconds."""
-    rollouts: tuple[Rollout, ...] = ()
+    rollouts: tuple[Attempt, ...] = ()
 
     @property
     def rejected_by(self) -> str:
@@ -200,7 +125,7 @@ class Episode:
     def from_json(cls, data: Mapping[str, Any]) -> Episode | None:
         """Return the record that `to_json` wrote; None if it has another schema version or is incomplete."""
         try:
-            items = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **item}) for item in data["rollouts"]]
+            items = [Attempt.from_json({"schema_version": SCHEMA_VERSION, **item}) for item in data["rollouts"]]
             rollouts = tuple(r for r in items if r is not None)
             own = {
                 "reason": reason_from_json(data),

@@ -10,8 +10,7 @@ from harness.agents.process_reward import ProcessReward
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.runner_recipe import RunnerRecipe
-from harness.records.episode import Rollout
-from harness.records.evaluation_result import EvaluationResult
+from harness.records.attempt import Attempt
 from harness.records.trajectory import ExitReason
 from harness.rollouts.runner import RolloutRunner
 from harness.solvers.protocol import Solver
@@ -24,7 +23,7 @@ MACHINE_FAULTS = (ReasonCode.SANDBOX_FAILED, ReasonCode.OUT_OF_MEMORY, ReasonCod
 """Reasons for no grade that another machine may not have."""
 
 
-def machine_fault(result: Rollout | EvaluationResult, codes: Collection[ReasonCode]) -> Reason | None:
+def machine_fault(result: Attempt | Attempt, codes: Collection[ReasonCode]) -> Reason | None:
     """Return the reason for a missing grade if it is one of these, or if the infrastructure failed; otherwise None."""
     is_fault = result.reason.code in codes or result.exit_reason == str(ExitReason.INFRA)
     return result.reason if result.verdict is None and is_fault else None
@@ -66,15 +65,15 @@ class AttemptsWork:
     players: PlayersRecipe | None = None
     """Opens the players elsewhere; None to send them."""
 
-    def stored(self, attempt: int) -> Rollout | None:
+    def stored(self, attempt: int) -> Attempt | None:
         """Return an attempt if the store has it with its grade."""
         return self.rollouts.stored_attempt(attempt)
 
-    def run(self, attempt: int) -> Rollout:
+    def run(self, attempt: int) -> Attempt:
         """Run an attempt, and grade it."""
         return self.rollouts.run(attempt)
 
-    def fault(self, result: Rollout) -> Reason | None:
+    def fault(self, result: Attempt) -> Reason | None:
         """Return why an attempt has no grade, if that may be because of the machine."""
         return machine_fault(result, MACHINE_FAULTS)
 

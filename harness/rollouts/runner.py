@@ -18,7 +18,7 @@ from harness.executors.local import LocalExecutor
 from harness.executors.protocol import Units, result_of
 from harness.models.budget import Budget, BudgetedModel, total_tokens
 from harness.models.protocol import hash_path, label_of
-from harness.records.episode import Rollout
+from harness.records.attempt import Attempt
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import Journal, Trajectory, read_trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
@@ -77,15 +77,15 @@ class RolloutRunner:
         self,
         count: int,
         *,
-        units: AbstractContextManager[Units[int, Rollout]] | None = None,
-        progress: Callable[[Rollout], None] = lambda _: None,
-    ) -> list[Rollout]:
+        units: AbstractContextManager[Units[int, Attempt]] | None = None,
+        progress: Callable[[Attempt], None] = lambda _: None,
+    ) -> list[Attempt]:
         """Run the attempts that the store does not have, and return all of them in order.
 
         An attempt that only lacks its grade is only graded again. units: runs the attempts; None to run one after the
         other. Raises ModelError if a judge fails.
         """
-        rollouts: dict[int, Rollout] = {}
+        rollouts: dict[int, Attempt] = {}
         for attempt in range(count):
             stored = self.stored_attempt(attempt)
             if stored is not None:
@@ -119,24 +119,24 @@ class RolloutRunner:
             *(["by-script"] if self.runner.settings.by_script else []),
         )
 
-    def stored_attempt(self, attempt: int) -> Rollout | None:
+    def stored_attempt(self, attempt: int) -> Attempt | None:
         """Return an attempt from the store if it has a grade, else None."""
         rollout = self._record(self.key(attempt))
         return (
             self._with_scores(rollout, may_query=False) if rollout is not None and rollout.verdict is not None else None
         )
 
-    def _record(self, key: str) -> Rollout | None:
+    def _record(self, key: str) -> Attempt | None:
         data = self.store.record(f"{ROLLOUTS}/{key}", DONE)
-        rollout = Rollout.from_json(data) if data is not None else None
+        rollout = Attempt.from_json(data) if data is not None else None
         return rollout.by(self.rule) if rollout is not None else None
 
-    def run(self, attempt: int) -> Rollout:
+    def run(self, attempt: int) -> Attempt:
         """Run one attempt, grade it, and score it with the judge; waits if another process is running it."""
         key = self.key(attempt)
         with self.store.alone(key):
             rollout = self._record(key)
-            if rollout is None or rollout.status == "aborted":
+            if rollout is None or rollout.ending == "aborted":
                 rollout = self._run(attempt, key)
             elif rollout.verdict is None:
                 patch = self._submitted_patch(rollout)
@@ -145,7 +145,7 @@ class RolloutRunner:
         assert scored is not None
         return scored
 
-    def _run(self, attempt: int, key: str) -> Rollout:
+    def _run(self, attempt: int, key: str) -> Attempt:
         folder = self.store.root / ROLLOUTS / key
         if not folder.exists():
             self.store.fetch(f"{ROLLOUTS}/{key}")
@@ -172,21 +172,21 @@ class RolloutRunner:
         seconds = time.monotonic() - begin
         self.store.keep(f"{ROLLOUTS}/{key}")
         rollout = self._save(self._ungraded(solution, key, attempt, seed, seconds, earlier))
-        patch = self._submitted_patch(rollout) if rollout.status != "aborted" else None
+        patch = self._submitted_patch(rollout) if rollout.ending != "aborted" else None
         return self._graded(rollout, patch) if patch is not None else rollout
 
-    def _save(self, rollout: Rollout) -> Rollout:
+    def _save(self, rollout: Attempt) -> Attempt:
         self.store.put_record(f"{ROLLOUTS}/{rollout.id}", DONE, rollout.to_json())
         return rollout
 
-    def _submitted_patch(self, rollout: Rollout) -> Patch | None:
+    def _submitted_patch(self, rollout: Attempt) -> Patch | None:
         """Return the submitted patch of a rollout, or None without one or if its file is missing or incomplete."""
         data = self.store.file(f"{ROLLOUTS}/{rollout.id}", PATCH)
         if data is None or hashlib.sha256(data).hexdigest() != rollout.patch_sha256:
             return None
         return Patch.parse(data)
 
-    def _graded(self, rollout: Rollout, patch: Patch) -> Rollout:
+    def _graded(self, rollout: Attempt, patch: Patch) -> Attempt:
         """Grade the patch of a rollout that is already stored, so that an interrupt loses only the grade."""
         begin = time.monotonic()
         grade = self.grade(patch)
@@ -202,7 +202,7 @@ class RolloutRunner:
             )
         )
 
-    def _with_scores(self, rollout: Rollout, *, may_query: bool) -> Rollout | None:
+    def _with_scores(self, rollout: Attempt, *, may_query: bool) -> Attempt | None:
         """Return the rollout with the judge's scores in its reward; None if some are missing and not to be queried."""
         judge = self.judge
         if judge is None or rollout.verdict is None:
@@ -272,7 +272,7 @@ class RolloutRunner:
 
     def _ungraded(
         self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, earlier: RunUsage
-    ) -> Rollout:
+    ) -> Attempt:
         """Return the rollout of an attempt without its grade; without a patch it is unresolved."""
         done = solution.trajectory
         submission = submission_of(solution, grade_unsubmitted=self.grade_unsubmitted)
@@ -280,7 +280,8 @@ class RolloutRunner:
         if patch is not None and submission.status != "aborted":
             self.store.put_file(f"{ROLLOUTS}/{key}", PATCH, patch.data)
         spent = earlier + RunUsage.of(done)
-        return Rollout(
+        return Attempt(
+            task=self.verdict.artifact_id,
             id=key,
             attempt=attempt,
             solver=label_of(self.solver),
@@ -291,7 +292,7 @@ class RolloutRunner:
             reward=solver_reward(submission.resolved),
             reason=submission.reason,
             exit_reason=str(done.exit_reason),
-            status=submission.status,
+            ending=submission.status,
             patch_sha256=hashlib.sha256(patch.data).hexdigest() if patch is not None else "",
             steps=len(done.steps),
             tokens=spent.tokens,
@@ -383,7 +384,7 @@ def validated_verdict(
     return verdict
 
 
-def count_resolved(rollouts: Sequence[Rollout]) -> tuple[int, int]:
+def count_resolved(rollouts: Sequence[Attempt]) -> tuple[int, int]:
     """Return the number of resolved rollouts, and the number of graded ones."""
     grades = [r.verdict for r in rollouts if r.verdict is not None]
     return sum(grades), len(grades)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from harness.records.episode import Episode, Rollout, count_graded, count_ungraded
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode, count_graded, count_ungraded
 from harness.records.rewards import best_solve_rate, clustered_interval
 from pytest_ssr.progress import format_duration
 from pytest_ssr.records.rate_interval import interval
@@ -53,7 +54,7 @@ def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> 
     rewards = [r for e in episodes if (r := e.reward(alpha=alpha, kind=kind)) is not None]
     rollouts = [r for e in valid for r in e.rollouts]
     solver = [r.reward for r in rollouts if r.reward is not None]
-    used: list[Rollout | Episode] = [*rollouts, *episodes]
+    used: list[Attempt | Episode] = [*rollouts, *episodes]
     return {
         "name": name,
         "tried": len(tries),

@@ -20,7 +20,8 @@ from harness.injectors.campaign import ArtifactInjector, ModelCampaign
 from harness.injectors.campaign_work import CampaignWork
 from harness.injectors.external import ExternalInjector
 from harness.injectors.model_work import InjectorRecipe, ModelWork
-from harness.records.episode import Episode, Refusal, RefusalCode, Rollout, count_ungraded
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode, Refusal, RefusalCode, count_ungraded
 from harness.records.usage import RunUsage
 from harness.rollouts.attempts_work import AttemptsWork, PlayersRecipe
 from harness.rollouts.runner import RolloutRunner, count_resolved, validated_verdict
@@ -64,7 +65,7 @@ class Watch:
 
     status: Callable[[str], None] = lambda _: None
     attempt: Callable[[int, str, CandidateResult], None] = lambda *_: None
-    rollout: Callable[[Episode, Rollout], None] = lambda *_: None
+    rollout: Callable[[Episode, Attempt], None] = lambda *_: None
     episode: Callable[[Episode], None] = lambda _: None
     round: Callable[[int, Sequence[Episode]], None] = lambda *_: None
     """The results of one round, counted from 1."""
@@ -328,7 +329,7 @@ class SelfPlay:
             baseline=lambda: campaign.baseline,
         )
 
-        def report(rollout: Rollout) -> None:
+        def report(rollout: Attempt) -> None:
             attempts = f"attempt {rollout.attempt + 1} of {settings.attempts}"
             self.watch.status(f"round {number + 1}, {draft.project}: {which}, {attempts}")
             self.watch.rollout(draft, rollout)
@@ -348,7 +349,7 @@ class SelfPlay:
         number: int,
         campaign: Campaign | ModelCampaign,
         result: CandidateResult,
-        rollouts: Sequence[Rollout] = (),
+        rollouts: Sequence[Attempt] = (),
         *,
         refused: Refusal | None = None,
         repeated: bool = False,

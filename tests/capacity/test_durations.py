@@ -8,7 +8,7 @@ import pytest
 from capacity_parts import add_attempt, add_candidate, add_prediction, add_tree, bug_store
 
 from harness.capacity.durations import MIN_UNITS, Work, read_durations
-from harness.records.evaluation_result import Status
+from harness.records.attempt import Status
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.storage.store import Store
@@ -38,8 +38,8 @@ def test_candidates_by_outcome_with_the_size_of_what_they_leave(tmp_path: Path) 
 def test_attempts_at_one_bug_are_a_group_and_aborted_ones_do_not_count(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     for n, resolved in enumerate((True, True, False, False, None)):
-        add_attempt(store, f"r{n}", 10.0, 2.0, resolved, task=f"bug{n % 2}", status="completed")
-    add_attempt(store, "r9", 500.0, 0.0, None, task="bug0", status="aborted")
+        add_attempt(store, f"r{n}", 10.0, 2.0, resolved, task=f"bug{n % 2}", ending="completed")
+    add_attempt(store, "r9", 500.0, 0.0, None, task="bug0", ending="aborted")
     measured = read_durations(store, Work.ATTEMPTS)
     assert sorted(len(group) for group in measured.groups) == [2, 3]
     assert {unit.seconds for unit in measured.units} == {12.0}

@@ -19,7 +19,7 @@ from harness.datasets.environments import Environments
 from harness.datasets.loading import read_instances
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.settings import RuleSettings
@@ -84,7 +84,7 @@ class Dataset:
         """Return a patch of calc.sh and of other files."""
         return diff(self.clone, {"calc.sh": calc, **more})
 
-    def result(self, patch: str, *, sandbox: str = "process", **fields: Any) -> EvaluationResult:
+    def result(self, patch: str, *, sandbox: str = "process", **fields: Any) -> Attempt:
         """Return the result of a patch on the row with other fields."""
         path = written(self.folder / "rows.jsonl", [{**self.row, **fields}])
         (instance,) = read_instances(str(path))

@@ -13,7 +13,7 @@ from harness.datasets.environments import Environments
 from harness.datasets.families import read_row
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -157,7 +157,7 @@ ATTACKS = {
 }
 
 
-def result_of(folder: Path, body: str, *codes: str) -> list[EvaluationResult]:
+def result_of(folder: Path, body: str, *codes: str) -> list[Attempt]:
     """Return the results of patches on a row with one test that fails before and one that passes."""
     clone = folder / "clones" / "acme__shop"
     texts = {"shop.py": BUGGY, "testing.py": TESTING, "tests/__init__.py": "", "tests/test_shop.py": HEAD}

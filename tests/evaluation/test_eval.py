@@ -142,7 +142,7 @@ def test_each_failure_has_its_status(dataset, tmp_path: Path):
     options = ["--predictions", tmp_path / "preds.json", "--out", out, *dataset.common, "--time-limit", "8", "-n", "2"]
     done = ssr("eval", path, *options)
     assert done.returncode == 3, done.stdout + done.stderr
-    by_name = {r["instance_id"].removeprefix(f"{SHOP}-"): r for r in results(out)}
+    by_name = {r["task"].removeprefix(f"{SHOP}-"): r for r in results(out)}
     assert {name: r["status"] for name, r in by_name.items()} == {
         "good": "resolved",
         "wrong": "unresolved",
@@ -330,7 +330,7 @@ def test_a_rollout_depends_on_the_statement_and_not_on_the_name(dataset, tmp_pat
         options = ["--solver", f"scripted:{script}", "--name", name, "--out", tmp_path / name, *dataset.common]
         done = ssr("run", path, *options)
         assert done.returncode == 1, done.stdout + done.stderr
-        return results(tmp_path / name)[0]["model"], "1 of 1 are from" in done.stdout
+        return results(tmp_path / name)[0]["solver"], "1 of 1 are from" in done.stdout
 
     assert run("Mend it.", "first") == ("first", False)
     assert run("Mend it.", "second") == ("second", True)
@@ -360,7 +360,7 @@ def test_search_runs_on_instances_and_its_results_are_stored(dataset, tmp_path: 
         (0, "resolved", "submitted"),
         (1, "resolved", "submitted"),
     ]
-    assert all(r["solver_s"] > 0 for r in rows)
+    assert all(r["seconds"] > 0 for r in rows)
     logs = out / "logs" / "run_evaluation"
     for run, name in (("ssr", "predictions.jsonl"), ("ssr.2", "predictions.2.jsonl")):
         folder = logs / run / "search" / SHOP

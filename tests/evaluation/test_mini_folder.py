@@ -94,7 +94,7 @@ def test_a_folder_is_graded_and_its_trajectories_are_copied(dataset, tmp_path: P
     run = ssr("eval", dataset.path, "--predictions", folder, "--out", out, *dataset.common)
     assert run.returncode == 1, run.stdout + run.stderr
     first, second = results(out)
-    fields = ("status", "exit_reason", "steps", "tokens", "cost_usd", "model")
+    fields = ("status", "exit_reason", "steps", "tokens", "cost_usd", "solver")
     assert [first[n] for n in fields] == ["resolved", "submitted", 2, 220, 0.5, "openai/m"]
     assert [second[n] for n in fields] == ["empty", "step_limit", 1, 110, 0.25, "openai/m"]
     logs = out / "logs" / "run_evaluation" / "ssr" / "openai__m"

@@ -102,7 +102,7 @@ def evaluated(clones: Clones, path: Path, python: Path, *options: str) -> tuple[
     command = ["eval", str(path), "--repos", str(clones.folder), "--python", str(python), "--sandbox", "process"]
     code = main([*command, "--out", str(out), "--json", *options])
     lines = (out / "results.jsonl").read_text().splitlines()
-    return code, {r["instance_id"]: r for r in map(json.loads, lines)}
+    return code, {r["task"]: r for r in map(json.loads, lines)}
 
 
 def codes(results: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -213,11 +213,11 @@ def test_predictions_and_a_solver_go_on_without_invalid_rows(clones: Clones, pyt
     predictions = written(damaged.parent / "mine.jsonl", mine)
     _, results = evaluated(clones, damaged, python, "--predictions", str(predictions))
     assert codes(results) == {name: GRADED if name == NAMES[0] else INVALID for name in NAMES}
-    assert {r["model"] for r in results.values()} == {"mine"}
+    assert {r["solver"] for r in results.values()} == {"mine"}
     common = ["--repos", str(clones.folder), "--python", str(python), "--out", str(damaged.parent / "run")]
     main(["run", str(damaged), "--solver", "search", "--solver.tries", "1", *common, "--sandbox", "process", "--json"])
     lines = (damaged.parent / "run" / "results.jsonl").read_text().splitlines()
-    results = {r["instance_id"]: r for r in map(json.loads, lines)}
+    results = {r["task"]: r for r in map(json.loads, lines)}
     assert [name for name, code in codes(results).items() if code == INVALID] == NAMES[1:]
 
 

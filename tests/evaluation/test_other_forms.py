@@ -47,11 +47,11 @@ def test_forms_of_diffs_rows_and_predictions(dataset, tmp_path: Path) -> None:
     arguments += [str(written(tmp_path / "output.jsonl", answers)), "--out", str(tmp_path / "out"), *dataset.common]
     assert main(["eval", *arguments, "--no-logs"]) == 1
     results = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
-    by_name = {r["instance_id"].rpartition("-")[2]: r for r in results}
+    by_name = {r["task"].rpartition("-")[2]: r for r in results}
     for name, (_, status, flags) in forms(row["patch"]).items():
         result = by_name[name]
         assert (result["status"], [f for f in result["flags"] if f != "unchecked"]) == (status, flags), name
-        assert result["model"] == "hand"
+        assert result["solver"] == "hand"
     # Reports name tests as the row does.
     assert set(by_name["fence"]["fail_to_pass"]) == {f"./{t} " for t in tests[0]}
     assert set(by_name["fence"]["pass_to_pass"]) == {f"/testbed/{t}" for t in tests[1]}

@@ -33,7 +33,7 @@ def test_the_artifacts_of_a_store_are_instances(project, tmp_path: Path, capsys)
     assert (report["dataset"], report["resolved"]) == (str(store), 1)
     assert main(["eval", str(store), *[w.replace("gold", "empty") for w in argv], "--jobs", "2"]) == 1
     (result,) = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    assert result["instance_id"] == f"ssr__calculator-{attempt['artifact_id']}"
+    assert result["task"] == f"ssr__calculator-{attempt['artifact_id']}"
 
 
 def test_an_artifact_that_cannot_be_graded_is_reported(proven, tmp_path: Path, capsys):

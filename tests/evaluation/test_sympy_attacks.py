@@ -16,7 +16,7 @@ from harness.datasets.families import read_row
 from harness.datasets.instance import Instance
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -337,7 +337,7 @@ class Project:
         }
         return read_row(row, "row")
 
-    def result(self, kind: str, files: Mapping[str, str]) -> EvaluationResult:
+    def result(self, kind: str, files: Mapping[str, str]) -> Attempt:
         return self.grader.evaluate(self.instances[kind], diff(self.clone, files))
 
 

@@ -14,7 +14,7 @@ from harness.datasets.environments import Environments
 from harness.datasets.families import read_row
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from pytest_ssr.project.shared_files import FOLDER
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 from pytest_ssr.settings import RuleSettings
@@ -55,7 +55,7 @@ class Shop:
         settings = RuleSettings(time_limit_s=60)
         self.grader = Grader(store, repositories, environments, settings, sandbox="process")
 
-    def graded(self, submitted: str, **fields: Any) -> EvaluationResult:
+    def graded(self, submitted: str, **fields: Any) -> Attempt:
         row = {
             "repo": "acme/shop",
             "instance_id": "acme__shop-1",

@@ -231,3 +231,12 @@ def test_the_full_file_writes_both_sides(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_assertions_are_evaluated_on_written_values(op: str, operands: list[object], held: bool | None) -> None:
     assert holds((op,), operands) is held
+
+
+@pytest.mark.parametrize("expected", ["pytest.warns(DeprecationWarning)", "pytest.deprecated_call()"])
+def test_an_import_need_not_warn_again(expected: str) -> None:
+    """Of several copies of a file in one process, only the first import warns."""
+    text = f"import pytest\nwith {expected}:\n    import shop\n\n\ndef test_it():\n    assert shop.total([1]) == 1\n"
+    tree = ast.parse(blind(text).text)
+    assert not any(isinstance(node, ast.With) for node in tree.body)
+    assert any(isinstance(node, ast.Import) and node.names[0].name == "shop" for node in tree.body)

@@ -62,3 +62,13 @@ def test_digits_and_letters_of_a_string_may_change_places() -> None:
     rng = random.Random(1)
     drawn = [str(other_value("#09c", rng)) for _ in range(500)]
     assert any(re.fullmatch("#[c].[0-9a-z]", value) for value in drawn)
+
+
+def test_an_index_is_no_input() -> None:
+    """A row that is computed at import fails with another index, and then no test of the copy runs."""
+    rows = "*(case[0] for case in CASES), OTHERS['key']"
+    for seed in range(20):
+        tree = ast.parse(TABLE.format(annotation="", rows=rows))
+        new = ast.unparse(vary(tree, ["test_rows"], random.Random(seed), many=True, far=True))
+        assert "case[0]" in new
+        assert "'key'" not in new

@@ -18,7 +18,7 @@ from harness.leaderboard.board import MOST_IN_PAIRS, make_board
 from harness.leaderboard.columns import outcome_text
 from harness.leaderboard.page import inline_svg, page
 from harness.leaderboard.plots import NARROW, plots
-from harness.leaderboard.records import Attempt, Results
+from harness.leaderboard.records import Entry, Results
 from harness.leaderboard.settings import RankSettings
 from harness.leaderboard.text_render import csv_tables, lines, markdown
 from pytest_ssr.errors import SettingsError
@@ -201,7 +201,7 @@ cells = st.tuples(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(cells, min_size=1, max_size=14, unique_by=lambda c: c[:3]), st.randoms())
 def test_figures_are_finite_and_independent_of_the_order_of_results(drawn: Any, shuffler: Any) -> None:
-    attempts = [Attempt(s, t, n, "r", f"{s}{t}{n}", t[:4], status, "", cost_usd=c) for s, t, n, status, c in drawn]
+    attempts = [Entry(s, t, n, "r", f"{s}{t}{n}", t[:4], status, "", cost_usd=c) for s, t, n, status, c in drawn]
     first = make_board(Results.of([], attempts), RankSettings())
     shuffled = attempts.copy()
     shuffler.shuffle(shuffled)
@@ -233,8 +233,8 @@ def test_figures_are_finite_and_independent_of_the_order_of_results(drawn: Any, 
 def test_ticks_of_a_wide_range_are_few_and_follow_the_theme(
     fast: float, slow: float, ticks: list[str], tmp_path: Path
 ) -> None:
-    results = outcomes("fast", {"a__b-1": "r"}, cost_usd=0.0, tokens=0, solver_s=fast)
-    results += outcomes("slow", {"a__b-1": "r"}, cost_usd=0.0, tokens=0, solver_s=slow)
+    results = outcomes("fast", {"a__b-1": "r"}, cost_usd=0.0, tokens=0, seconds=fast)
+    results += outcomes("slow", {"a__b-1": "r"}, cost_usd=0.0, tokens=0, seconds=slow)
     (cost,) = [plot for plot in plots(board(results_only(tmp_path / "r", results))) if plot.name == "cost"]
     texts = list(ElementTree.fromstring(inline_svg(cost, NARROW)).iter("{http://www.w3.org/2000/svg}text"))
     assert all("var(--ink)" in text.get("style", "") for text in texts)

@@ -34,7 +34,7 @@ def test_a_folder_of_a_run(tmp_path: Path) -> None:
 
 
 def test_the_usage_of_predictions_is_unknown(tmp_path: Path) -> None:
-    loaded = read(results_only(tmp_path / "r", outcomes("m", LETTERS, rollout="")))
+    loaded = read(results_only(tmp_path / "r", outcomes("m", LETTERS, id="")))
     assert {(a.cost_usd, a.tokens, a.steps, a.seconds) for a in loaded.attempts} == {(-1, -1, -1, -1)}
     unpriced = read(results_only(tmp_path / "u", outcomes("m", LETTERS, unpriced=2)))
     assert {a.cost_usd for a in unpriced.attempts} == {-1}
@@ -54,19 +54,18 @@ def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"instance_id": ', "it is not JSON"),
+        ('{"task": ', "it is not JSON"),
         ("[" * 100_000, "it is not JSON"),
         ("\ufeff\udcff", "it is not JSON"),
         ("[]", "it is not an object"),
-        ("{}", ".*schema version 2"),
+        ("{}", ".*schema version 4"),
         ('{"cost_usd": "x"}', r".*`\$\.cost_usd`"),
         ('{"cost_usd": NaN}', r".*`\$\.cost_usd`"),
         ('{"steps": true}', r".*`\$\.steps`"),
-        ('{"status": "good"}', r".*`\$\.status`"),
         ('{"fail_to_pass": {"t": 5}}', r".*`\$\.fail_to_pass"),
         ('{"flags": [1]}', ".*flag"),
         ('{"rule": "lenient"}', ".*lenient"),
-        ('{"model": ""}', "it names no instance or no model"),
+        ('{"solver": ""}', "it names no instance or no model"),
     ],
 )
 def test_a_damaged_line_is_reported(tmp_path: Path, line: str, message: str) -> None:
@@ -133,7 +132,7 @@ def test_a_solver_with_different_results_is_separated_by_run(tmp_path: Path) -> 
 
 def test_two_results_for_one_attempt_in_a_run_are_rejected(tmp_path: Path) -> None:
     results = outcomes("m", {"a__b-1": "r"})
-    folder = results_only(tmp_path / "r", [*results, replace(results[0], rollout="other")])
+    folder = results_only(tmp_path / "r", [*results, replace(results[0], id="other")])
     with pytest.raises(SettingsError, match="r has two results for attempt 1 of m at a__b-1"):
         read(folder)
     assert len(read(results_only(tmp_path / "twice", results * 2)).attempts) == 1

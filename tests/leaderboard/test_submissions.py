@@ -54,7 +54,7 @@ def test_eval_results_of_hugging_face(tmp_path: Path) -> None:
         "notes": "resolved 1 of 2 graded instances; 1 without a grade after faults of the machine",
     }
     with pytest.raises(SettingsError, match="a submission needs graded attempts"):
-        eval_results([{"status": "infra"}], SUBMISSION)
+        eval_results(outcomes("m", {"a__b-1": "i"}), SUBMISSION)
 
 
 @pytest.mark.parametrize("name", ["a: b\n- c", "'\"#{}", "../../x", "\u2028 \u0000 x", "- &a *b !c"])

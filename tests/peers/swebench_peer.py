@@ -139,7 +139,7 @@ def why_of(outcome: Row, theirs: bool) -> str:
 
 def compare(folder: Path, peer: Swebench, work: Path, lines: Lines, *, timeout_s: int) -> None:
     """Make all comparisons of one run."""
-    outcomes = {o["instance_id"]: o for o in map(json.loads, (folder / "results.jsonl").open()) if not o["attempt"]}
+    outcomes = {o["task"]: o for o in map(json.loads, (folder / "results.jsonl").open()) if not o["attempt"]}
     predictions = peer.predictions(folder / "predictions.jsonl")
     lines.say("predictions.jsonl, instances read", sorted(outcomes), sorted(predictions))
     for number, model in enumerate(sorted({p["model_name_or_path"] for p in predictions.values()})):

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from harness.records.attempt import Attempt, Status
 from harness.records.episode import Episode, Refusal, RefusalCode
+from pytest_ssr.errors import StoreError
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_from_json
 from pytest_ssr.records.fallback import Fallback, FallbackCode
-from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.records.reasons import ReasonCode, Rule
 from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import Verdict
 
@@ -54,6 +56,31 @@ def test_a_candidate_result_keeps_its_text() -> None:
     assert rejected is not None
     assert rejected.explanation == "bug-scope: no code"
     assert CandidateResult.from_json(json.loads(json.dumps(rejected.to_json()))) == rejected
+
+
+def test_the_result_of_an_evaluation_is_an_attempt() -> None:
+    attempt = Attempt.read(earlier("evaluation_result"))
+    assert (attempt.task, attempt.solver, attempt.repo, attempt.id) == ("acme__shop-1", "m", "acme/shop", "a" * 24)
+    assert (attempt.status, attempt.verdict, attempt.log_resolved) == (Status.UNRESOLVED, False, True)
+    assert (attempt.seconds, attempt.grading_s, attempt.reason.code) == (2.5, 1.5, ReasonCode.NOT_REPAIRED)
+    assert attempt.by(Rule.TESTS).status is Status.RESOLVED
+    assert Attempt.read(json.loads(json.dumps(attempt.to_json()))) == attempt
+
+
+def test_a_rollout_is_an_attempt() -> None:
+    attempt = Attempt.read(earlier("rollout"))
+    assert (attempt.task, attempt.solver, attempt.id, attempt.seed) == ("", "m", "b" * 24, 7)
+    assert (attempt.status, attempt.ending, attempt.reward, attempt.score) == (Status.RESOLVED, "completed", 0.75, 0.5)
+    assert (attempt.seconds, attempt.grading_s, attempt.steps) == (3.5, 4.5, 4)
+    assert Attempt.read(json.loads(json.dumps(attempt.to_json()))) == attempt
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 5, None])
+def test_a_record_of_another_version_is_no_attempt(version: int | None) -> None:
+    data = Attempt.read(earlier("rollout")).to_json()
+    del data["seed"]
+    with pytest.raises(StoreError, match="Attempt cannot be read"):
+        Attempt.read({**data, "schema_version": version})
 
 
 def test_an_episode_keeps_its_texts() -> None:

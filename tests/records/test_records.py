@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.episode import Episode, Rollout
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
 from pytest_ssr.execution.baseline import Baseline, Verification
 from pytest_ssr.execution.coverage_map import CoverageMap
@@ -213,7 +214,7 @@ def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
 
 
 FLAG = Flag(FlagCode.TESTS_RESTORED, ("x.py:1: a table",))
-ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, Reason(ReasonCode.RESOLVED), "submitted", "completed", flags=(FLAG,))
+ROLLOUT = Attempt("a", "s", Reason(ReasonCode.RESOLVED), id="r", resolved=True, reward=1.0, flags=(FLAG,))
 EPISODE = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, None, rollouts=(ROLLOUT,))
 ATTEMPT = CandidateResult(0, CandidateStatus.VALID, "s", "o", "p", 1, "", "", "")
 REACH = CoverageMap(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {})
@@ -223,7 +224,7 @@ VERIFICATION = Verification({"t": SetAside.FLICKERS}, REACH)
 
 @pytest.mark.parametrize("record", [ROLLOUT, EPISODE, ATTEMPT, BASELINE, VERIFICATION], ids=lambda r: type(r).__name__)
 def test_an_incomplete_record_is_none_and_not_an_error(
-    record: Rollout | Episode | CandidateResult | Baseline | Verification,
+    record: Attempt | Episode | CandidateResult | Baseline | Verification,
 ) -> None:
     data, kind = json.loads(json.dumps(record.to_json())), type(record)
     assert kind.from_json(data) == record

@@ -27,7 +27,8 @@ from harness.models.http import HttpModel
 from harness.models.protocol import hash_path, identity_of
 from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
-from harness.records.episode import Episode, Rollout
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode
 from harness.records.messages import ASSISTANT, Message, Reply, Usage
 from harness.records.trajectory import ExitReason, Journal, Step, read_trajectory
 from harness.rollouts.player_factory import PlayerFactory
@@ -306,7 +307,7 @@ class Fixing(Told):
 def test_only_a_missing_grade_is_made_again(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
-    def solving() -> Rollout:
+    def solving() -> Attempt:
         return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
 
     def interrupted(*_: object, **__: object) -> Grade:
@@ -372,7 +373,7 @@ def test_the_votes_of_a_judge_before_its_failure_are_stored_and_counted(proven: 
     solver, store, model = Stepping(proven.artifact.bug.reverse()), Store(tmp_path / "s"), Counting(4)
     judge = ProcessReward(model, votes=3)  # type: ignore[arg-type] # has all that a judge uses
 
-    def solving() -> Rollout:
+    def solving() -> Attempt:
         return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
 
     with pytest.raises(ModelError, match="the judge counting, step 1: gone"):
@@ -389,7 +390,7 @@ def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(pr
     solver, store, model = Stepping(proven.artifact.bug.reverse()), Store(tmp_path / "s"), Counting(100)
     judge = ProcessReward(model, votes=1)  # type: ignore[arg-type] # has all that a judge uses
 
-    def solving() -> Rollout:
+    def solving() -> Attempt:
         return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
 
     first = solving()
@@ -422,7 +423,7 @@ def test_a_lost_submission_is_not_a_failed_attempt(proven: Proven, tmp_path: Pat
     rollout = RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, Store(tmp_path / "s")).attempts(1)[
         0
     ]
-    assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
+    assert (rollout.resolved, rollout.reward, rollout.ending) == (None, None, "aborted")
     assert rollout.reason == Reason(ReasonCode.ATTEMPT_ABORTED, "what was handed in is gone")
 
 
@@ -522,7 +523,7 @@ class Slow(Told):
 def test_two_runs_on_one_store_run_an_attempt_once(proven: Proven, tmp_path: Path) -> None:
     solver, root = Slow(name="slow"), tmp_path / "s"
 
-    def solving(_: int) -> list[Rollout]:
+    def solving(_: int) -> list[Attempt]:
         return RolloutRunner(proven.runner.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
 
     with ThreadPoolExecutor(2) as pool:
@@ -710,12 +711,13 @@ def test_a_starting_server_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_report_counts_the_usage_of_both_roles() -> None:
-    rollout = Rollout("r", 0, "m", 0, True, 1.0, "", "submitted", "completed", tokens=100, cost_usd=0.5, unpriced=1)
+    reason = Reason(ReasonCode.RESOLVED)
+    rollout = Attempt("a", "m", reason, resolved=True, tests=True, reward=1.0, tokens=100, cost_usd=0.5, unpriced=1)
     made = Episode(
         "p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, None, tokens=40, cost_usd=0.25, unpriced=2
     )
     bad = replace(made, artifact_id="", valid=False, check="bug-scope", reason=CheckReason(CheckCode.NOTHING_CHANGED))
-    ungraded = replace(rollout, resolved=None, reward=None)
+    ungraded = replace(rollout, resolved=None, tests=None, reward=None)
     episodes = [replace(made, rollouts=(rollout, ungraded)), bad]
     summary = tables(episodes, alpha=0.8, kind="solve-rate")
     (total,) = summary["all"]

@@ -16,7 +16,7 @@ from rollout_parts import store as rollout_store
 
 from harness.cli.main import main
 from harness.leaderboard.loading import read_runs
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from harness.records.rewards import reward_at_rate, solver_reward
 from harness.records.trajectory import ExitReason, Journal
 from harness.rollouts.runner import RolloutRunner
@@ -91,9 +91,9 @@ def test_a_status_follows_from_codes(
 ) -> None:
     """The text of the reason has no effect."""
     misleading = Reason(code, "the time limit, memory, the patch does not apply")
-    result = EvaluationResult("i", "r", "m", Status.UNRESOLVED, misleading, resolved, tests)
+    result = Attempt("i", "m", misleading, resolved=resolved, tests=tests, patch_sha256="0" * 64)
     assert [result.by(rule).status for rule in Rule] == [strict, lenient]
-    assert EvaluationResult.from_json(result.to_json()) == result
+    assert Attempt.from_json(result.to_json()) == result
 
 
 def test_a_leaderboard_follows_the_rule(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from proven import Proven
 
 from harness.agents.limits import RolloutLimits
 from harness.cli.main import main as ssr
-from harness.records.episode import Rollout
+from harness.records.attempt import Attempt
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.mini import interpreter
@@ -54,7 +54,7 @@ def end(status, **more):
 """
 
 
-def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[Rollout, Trajectory, Path]:
+def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[Attempt, Trajectory, Path]:
     (folder / "driver.py").write_text(_HEAD + program)
     store = Store(folder / "store")
     solver = MiniSolver(
@@ -90,7 +90,7 @@ def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[
 def test_a_process_that_fails_gives_no_grade(proven: Proven, tmp_path: Path, program: str, expected: str) -> None:
     begin = time.monotonic()
     rollout, record, _ = solve(proven, tmp_path, program)
-    assert (rollout.exit_reason, rollout.resolved, rollout.status) == ("model", None, "aborted")
+    assert (rollout.exit_reason, rollout.resolved, rollout.ending) == ("model", None, "aborted")
     assert expected in rollout.reason.detail
     assert expected in record.detail
     assert time.monotonic() - begin < 30

@@ -73,7 +73,7 @@ def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: P
         with serving(*script, message("", bash("git diff --stat")), message("", SUBMIT)) as served:
             (rollout,) = solving(proven, served, store).attempts(1)
         assert rollout.resolved, rollout.reason
-        assert (rollout.exit_reason, rollout.status, rollout.reward) == ("submitted", "completed", 1.0)
+        assert (rollout.exit_reason, rollout.ending, rollout.reward) == ("submitted", "completed", 1.0)
         path = store.root / ROLLOUTS / rollout.id / TRAJECTORY
         done = read_trajectory(path)
         assert done.on_policy
@@ -152,10 +152,10 @@ def test_an_attempt_without_a_patch_is_unresolved_and_one_without_a_server_has_n
 ) -> None:
     with serving(message("", bash("ls"))) as served:
         (rollout,) = solving(proven, served, Store(tmp_path / "s"), steps=1).attempts(1)
-        assert (rollout.resolved, rollout.exit_reason, rollout.status) == (False, "step_limit", "truncated")
+        assert (rollout.resolved, rollout.exit_reason, rollout.ending) == (False, "step_limit", "truncated")
         gone = solving(proven, served, Store(tmp_path / "t"))
     (rollout,) = gone.attempts(1)
-    assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
+    assert (rollout.resolved, rollout.reward, rollout.ending) == (None, None, "aborted")
     assert "cannot be reached" in rollout.reason.detail
     assert gone.stored_attempt(0) is None, "it is repeated"
 

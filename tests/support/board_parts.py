@@ -12,8 +12,8 @@ from harness.evaluation.reports import write_run
 from harness.leaderboard.board import Board, make_board
 from harness.leaderboard.loading import read_runs
 from harness.leaderboard.settings import RankSettings
-from harness.records.episode import Episode, Rollout
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
+from harness.records.episode import Episode
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store
@@ -26,22 +26,22 @@ LETTERS = {"r": Status.RESOLVED, "u": Status.UNRESOLVED, "i": Status.INFRA, "e":
 class RunFiles:
     """Patches and logs of evaluation results."""
 
-    def patch(self, outcome: EvaluationResult) -> str:
-        return "" if outcome.status is Status.EMPTY else f"diff of {outcome.instance_id} {outcome.attempt}\n"
+    def patch(self, outcome: Attempt) -> str:
+        return "" if outcome.status is Status.EMPTY else f"diff of {outcome.task} {outcome.attempt}\n"
 
-    def trajectory(self, outcome: EvaluationResult) -> Mapping[str, Any] | None:
-        return {"messages": []} if outcome.rollout else None
+    def trajectory(self, outcome: Attempt) -> Mapping[str, Any] | None:
+        return {"messages": []} if outcome.id else None
 
-    def native(self, outcome: EvaluationResult) -> Mapping[str, Any] | None:
+    def native(self, outcome: Attempt) -> Mapping[str, Any] | None:
         return None
 
-    def log(self, outcome: EvaluationResult) -> str:
+    def log(self, outcome: Attempt) -> str:
         return "log\n"
 
 
 def outcomes(
     model: str, letters_by_instance: Mapping[str, str], *, seed: str = "", repos: int = 0, **values: Any
-) -> list[EvaluationResult]:
+) -> list[Attempt]:
     """Return evaluation results: `letters_by_instance` maps each instance to a letter for each attempt.
 
     repos: number of repositories; 0 for one repository for each instance.
@@ -51,43 +51,45 @@ def outcomes(
         repo = f"org/repo{n % repos if repos else n}"
         for attempt, letter in enumerate(letters):
             key = hashlib.sha256(f"{model}{instance}{attempt}{seed}".encode("utf-8", "replace")).hexdigest()[:24]
-            shape = {"rollout": key, "cost_usd": 0.5, "tokens": 1000, "steps": 10, "solver_s": 30.0, **values}
+            shape = {"id": key, "cost_usd": 0.5, "tokens": 1000, "steps": 10, "seconds": 30.0, **values}
             status = LETTERS[letter]
             verdict = None if status is Status.INFRA else status is Status.RESOLVED
-            shape = {"resolved": verdict, "tests": verdict, **shape}
-            results.append(EvaluationResult(instance, repo, model, status, AS_TOLD, attempt=attempt, **shape))
+            digest = "" if status is Status.EMPTY else "0" * 64
+            shape = {"resolved": verdict, "tests": verdict, "patch_sha256": digest, **shape}
+            results.append(Attempt(instance, model, AS_TOLD, attempt=attempt, repo=repo, **shape))
     return results
 
 
-def run_folder(
-    folder: Path, results: Iterable[EvaluationResult], *, wanted: int = 0, instances: Iterable[str] = ()
-) -> Path:
+def run_folder(folder: Path, results: Iterable[Attempt], *, wanted: int = 0, instances: Iterable[str] = ()) -> Path:
     """Write a run's folder as `ssr run` does; instances: the selected ones in addition to those with a result."""
     rows = list(results)
-    selected = sorted({o.instance_id for o in rows} | set(instances))
+    selected = sorted({o.task for o in rows} | set(instances))
     about = {"dataset": "rows.jsonl", "split": "test"}
     write_run(folder, "ssr", RunFiles(), rows, wanted=wanted or len(rows), instances=selected, about=about)
     return folder
 
 
-def results_only(folder: Path, results: Iterable[EvaluationResult]) -> Path:
+def results_only(folder: Path, results: Iterable[Attempt]) -> Path:
     """Write only the results of a run."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").write_text("".join(json.dumps(o.to_json()) + "\n" for o in results))
     return folder
 
 
-def rollout(artifact: str, attempt: int, solver: str, resolved: bool | None, **values: Any) -> Rollout:
+def rollout(artifact: str, attempt: int, solver: str, resolved: bool | None, **values: Any) -> Attempt:
     key = hashlib.sha256(f"{artifact}{attempt}{solver}".encode()).hexdigest()[:24]
     shape = {
-        "reward": None,
         "reason": AS_TOLD,
         "tests": resolved,
         "exit_reason": "submitted",
-        "status": "completed",
+        "ending": "completed",
+        "patch_sha256": "0" * 64,
+        "tokens": 100,
+        "steps": 3,
+        "seconds": 2.0,
         **values,
     }
-    return Rollout(key, attempt, solver, 0, resolved, **{"tokens": 100, "steps": 3, "seconds": 2.0, **shape})
+    return Attempt(artifact, solver, attempt=attempt, id=key, resolved=resolved, **shape)
 
 
 def episode(number: int, *, valid: bool = True, solvers: Mapping[str, str] | None = None, **values: Any) -> Episode:

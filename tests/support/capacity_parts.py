@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.capacity.durations import Measured, Unit, Work
-from harness.records.episode import Rollout
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store
@@ -31,10 +30,20 @@ def add_candidate(store: Store, index: int, seconds: float, status: CandidateSta
 
 
 def add_attempt(
-    store: Store, name: str, seconds: float, grading_s: float, resolved: bool | None, *, task: str, status: str
+    store: Store, name: str, seconds: float, grading_s: float, resolved: bool | None, *, task: str, ending: str
 ) -> None:
-    rollout = Rollout(
-        name, 0, "m", 1, resolved, None, _REASON, "submitted", status, resolved, seconds=seconds, grading_s=grading_s
+    rollout = Attempt(
+        task,
+        "m",
+        _REASON,
+        id=name,
+        seed=1,
+        resolved=resolved,
+        tests=resolved,
+        exit_reason="submitted",
+        ending=ending,
+        seconds=seconds,
+        grading_s=grading_s,
     )
     store.put_record(f"rollouts/{name}", "rollout", rollout.to_json())
     header = json.dumps({"event": "rollout", "task_id": task})
@@ -42,7 +51,17 @@ def add_attempt(
 
 
 def add_prediction(store: Store, instance: str, model: str, grading_s: float, status: Status) -> None:
-    result = EvaluationResult(instance, "a/b", model, status, _REASON, grading_s=grading_s)
+    verdict = None if status is Status.INFRA else status is Status.RESOLVED
+    result = Attempt(
+        instance,
+        model,
+        _REASON,
+        repo="a/b",
+        resolved=verdict,
+        tests=verdict,
+        patch_sha256="" if status is Status.EMPTY else "0" * 64,
+        grading_s=grading_s,
+    )
     store.put_record("outcomes", f"{instance}-{model}", result.to_json())
 
 

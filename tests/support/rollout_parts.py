@@ -12,7 +12,7 @@ from harness.exporters.protocol import Choices, Task
 from harness.exporters.record import Record
 from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.skipped import SkipCode, SkippedError
-from harness.records.episode import Rollout
+from harness.records.attempt import Attempt
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
 from pytest_ssr.options import STORE_MARK
@@ -137,8 +137,18 @@ def keep(
     target = folder / "rollouts" / rollout_id
     done = played(rollout_id, path=target / "trajectory.jsonl", **how)
     reward = None if resolved is None else 1.0 if resolved else -1.0
-    rollout = Rollout(
-        rollout_id, done.attempt, done.model, 1, resolved, reward, AS_TOLD, str(done.exit_reason), done.status, resolved
+    rollout = Attempt(
+        done.task_id,
+        done.model,
+        AS_TOLD,
+        attempt=done.attempt,
+        id=rollout_id,
+        seed=1,
+        resolved=resolved,
+        tests=resolved,
+        reward=reward,
+        exit_reason=str(done.exit_reason),
+        ending=done.status,
     )
     (target / "rollout.json").write_text(json.dumps({**rollout.to_json(), **(grade or {})}))
     return target

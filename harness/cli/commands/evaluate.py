@@ -33,7 +33,7 @@ from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
 from harness.models.protocol import label_of
-from harness.records.evaluation_result import EvaluationResult, Status
+from harness.records.attempt import Attempt, Status
 from harness.settings.commands import EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
 from harness.storage.rebuilt import REPOSITORIES
@@ -206,11 +206,11 @@ class _Progress:
     """Collects and reports the results of the units."""
 
     def __init__(self, units: Sequence[Unit], terminal: Terminal, path: Path) -> None:
-        self.units, self.results = units, dict[str, EvaluationResult]()
+        self.units, self.results = units, dict[str, Attempt]()
         self.terminal, self._path = terminal, path
         self._from_store, self._start = 0, terminal.elapsed_s
 
-    def begin(self, stored: Mapping[str, EvaluationResult]) -> None:
+    def begin(self, stored: Mapping[str, Attempt]) -> None:
         """Add the stored results of earlier runs."""
         self.results.update(stored)
         self._from_store = len(stored)
@@ -235,9 +235,9 @@ class _Progress:
     def fail(self, unit: Unit, reason: Reason) -> None:
         """Record that a unit has no grade."""
         instance = unit.instance
-        self.take(unit.name, EvaluationResult(instance.id, instance.repo, unit.model, Status.INFRA, reason))
+        self.take(unit.name, Attempt(instance.id, unit.model, reason, repo=instance.repo))
 
-    def take(self, name: str, result: EvaluationResult) -> None:
+    def take(self, name: str, result: Attempt) -> None:
         """Record a unit's result from a worker."""
         self.results[name] = result
         # Appended as units finish; the end of the run sorts them.
@@ -354,7 +354,7 @@ def _report(settings: RunSettings | EvalSettings, work: Work, progress: _Progres
     if settings.json:
         print((settings.evaluation.out / "summary.json").read_text(encoding="utf-8"), end="")
     else:
-        without_result = len(work.chosen) - len({r.instance_id for r in results})
+        without_result = len(work.chosen) - len({r.task for r in results})
         terminal.echo(_totals(results, len(work.units)), "heading")
         if without_result:
             terminal.echo(f"{without_result} of {len(work.chosen)} instances have no result", "missed")
@@ -362,23 +362,23 @@ def _report(settings: RunSettings | EvalSettings, work: Work, progress: _Progres
     if any(r.verdict is None for r in results) or len(results) < len(work.units):
         return ExitCode.BROKEN
     # An instance without a prediction counts as not resolved.
-    complete = len({r.instance_id for r in results}) == len(work.chosen)
+    complete = len({r.task for r in results}) == len(work.chosen)
     return ExitCode.DONE if complete and all(r.verdict for r in results) else ExitCode.NO
 
 
-def _line(result: EvaluationResult) -> str:
+def _line(result: Attempt) -> str:
     flags = f"  [{'; '.join(f.text for f in result.flags)}]" if result.flags else ""
-    seconds = result.solver_s + result.grading_s
+    seconds = result.seconds + result.grading_s
     attempt = f" attempt {result.attempt + 1}" if result.exit_reason else ""
-    return f"{result.status:10} {result.instance_id}{attempt}  {seconds:.1f} s: {result.reason}{flags}"
+    return f"{result.status:10} {result.task}{attempt}  {seconds:.1f} s: {result.reason}{flags}"
 
 
-def _counts(results: Iterable[EvaluationResult]) -> str:
+def _counts(results: Iterable[Attempt]) -> str:
     listed = list(results)
     return ", ".join(f"{n} {s}" for s in Status if (n := sum(r.status is s for r in listed))) or "nothing yet"
 
 
-def _totals(results: Sequence[EvaluationResult], wanted: int) -> str:
+def _totals(results: Sequence[Attempt], wanted: int) -> str:
     graded = [r for r in results if r.verdict is not None]
     resolved = sum(bool(r.verdict) for r in graded)
     rate = f"{resolved} of {len(graded)} graded are resolved ({resolved / len(graded):.1%})" if graded else "no grade"

@@ -16,7 +16,8 @@ from harness.cli.remote_players import PlayersRecipe, require_reachable
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.injectors.model import ModelInjector
-from harness.records.episode import Episode, Rollout, count_ungraded
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode, count_ungraded
 from harness.rollouts.player_factory import injector_writes_code, solver_writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.play_settings import PlaySettings as RoundSettings
@@ -72,9 +73,9 @@ def solve(settings: SolveSettings) -> int:
         )
         wanted = settings.players.solver.attempts
         terminal.status(f"{solver.name}: {wanted} attempt{'s' if wanted > 1 else ''}")
-        done: list[Rollout] = []
+        done: list[Attempt] = []
 
-        def show(rollout: Rollout) -> None:
+        def show(rollout: Attempt) -> None:
             done.append(rollout)
             terminal.echo(*_attempt_line(rollout))
             terminal.status(f"{solver.name}: {len(done)} of {wanted} attempts done" if len(done) < wanted else "")
@@ -101,7 +102,7 @@ def solve(settings: SolveSettings) -> int:
     return _report_solved(settings, terminal, solver, store, verdict, rollouts)
 
 
-def _attempt_line(rollout: Rollout) -> tuple[str, str]:
+def _attempt_line(rollout: Attempt) -> tuple[str, str]:
     score = "" if rollout.score is None else f", its steps {rollout.score:+.2f}"
     verdict = _VERDICT_NAMES[rollout.verdict]
     line = f"attempt {rollout.attempt + 1}: {verdict}, {rollout.seconds:.1f} s{score}: {rollout.reason}"
@@ -114,7 +115,7 @@ def _report_solved(
     solver: Solver,
     store: Store,
     verdict: Verdict,
-    rollouts: list[Rollout],
+    rollouts: list[Attempt],
 ) -> int:
     solved, graded = count_resolved(rollouts)
     low, high = interval(solved, graded)
@@ -277,7 +278,7 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
         elif by_model:
             terminal.echo(f"{prefix}  no bug by {result.operator}: {' '.join(result.explanation.split())}", "bad")
 
-    def rollout(draft: Episode, result: Rollout) -> None:
+    def rollout(draft: Episode, result: Attempt) -> None:
         if result.verdict is None:
             terminal.echo(
                 f"round {draft.round}  {draft.project}  {draft.artifact_id}  no grade: {result.reason}", "missed"

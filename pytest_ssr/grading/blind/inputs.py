@@ -14,7 +14,9 @@ from pytest_ssr.grading.blind.rewrite import RECORDER
 from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_of
 
 _LARGEST, _LONGEST = 10**9, 400
-_MANY, _REORDERED, _SHARED = 0.5, 0.3, 0.5
+_MANY, _REORDERED = 0.5, 0.3
+_WITH_SHARED, _SHARED = 0.7, 0.7
+"""Share of copies that vary what tests share, as constants and fixtures, and share of these inputs in such a copy."""
 _TOGETHER, _COINCIDENT, _ADJACENT = 0.5, 0.2, 0.5
 """Share of draws in which equal inputs stay equal, in which an input becomes equal to another one, or nearly so."""
 _REPEATS, _CALLED_TWICE = 3, 0.1
@@ -56,7 +58,8 @@ def vary(
         for _, _, rows in marks_of(owner):
             groups += [_row_literals(row) for row in getattr(rows, "elts", ())]
     groups = [inputs for group in groups if (inputs := [n for n in group if id(n) not in fixed])]
-    share = _SHARED if groups else 1.0
+    # Code that runs at import may fail with other inputs, and then the copy proves nothing.
+    share = 1.0 if not groups else _SHARED if rng.random() < _WITH_SHARED else 0.0
     shared_groups = ([n for n in group if id(n) not in fixed] for group in _shared_inputs(tree, tests))
     groups += [group for group in shared_groups if group and rng.random() < share]
     calls = {id(n): copy.deepcopy(n) for value in _values_at_import(tree) for n in ast.walk(value) if _is_guarded(n)}
@@ -252,15 +255,22 @@ def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above
 
 
 def _inputs(node: ast.AST, *, every: bool = False) -> Iterator[ast.Constant]:
-    """Yield the literals that a test computes from; every: include long ones, and those in subscripts and f-strings."""
+    """Yield the literals that a test computes from.
+
+    every: include long ones, keys in subscripts, and those in f-strings. Other indices would only fail.
+    """
     if isinstance(node, ast.Constant):
         if _varies(node.value, every=every):
             yield node
         return
     if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.arguments):
         return
-    if isinstance(node, ast.JoinedStr | ast.Subscript) and not every:
-        yield from _inputs(node.value) if isinstance(node, ast.Subscript) else ()
+    if isinstance(node, ast.Subscript):
+        is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+        for part in (node.value, *([node.slice] if every and is_key else [])):
+            yield from _inputs(part, every=every)
+        return
+    if isinstance(node, ast.JoinedStr) and not every:
         return
     if isinstance(node, ast.Call):
         if called(node) in _BY_NAME:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -83,9 +83,19 @@ def rewrite(
     if not full:
         prune(tree, flow, before, exported)
     _drop_docstrings(tree)
+    tree.body = [part for statement in tree.body for part in _without_warning(statement)]
     index = next((n for n, s in enumerate(tree.body) if not _is_future(s)), len(tree.body))
     tree.body.insert(index, ast.Import([ast.alias(RECORDER)]))
     return Blind(tree, sites)
+
+
+def _without_warning(statement: ast.stmt) -> Sequence[ast.stmt]:
+    """Return the body of a block that expects a warning: of the imports in a process, only the first one warns."""
+    if not isinstance(statement, ast.With):
+        return [statement]
+    contexts = [item.context_expr for item in statement.items]
+    warns = all(isinstance(c, ast.Call) and called(c) in ("warns", "deprecated_call") for c in contexts)
+    return statement.body if warns else [statement]
 
 
 def _is_future(node: ast.stmt) -> bool:
