@@ -145,7 +145,7 @@ class FlagCode(StrEnum):
     REPLACES = "replaces"
     """It replaces functions of libraries, names that tests import, or built-in types by its own."""
     ONE_SIDED = "one-sided"
-    """A condition that it adds was always true, or always false: nothing shows what the code does otherwise."""
+    """A condition that it adds was always true, or always false, or a part of its code never ran."""
     LOG_DIFFERS = "log-differs"
     """SWE-bench's rule, applied to the printed log, gives another verdict."""
     TESTS_SET_ASIDE = "tests-set-aside"
@@ -181,7 +181,7 @@ _FLAG_TEXTS: Mapping[FlagCode, str] = {
     FlagCode.UNVARIED: "less certain, because other inputs change no value in",
     FlagCode.UNMOVED: "less certain, because only pytest can run",
     FlagCode.REPLACES: "less certain, because it replaces what tests use:",
-    FlagCode.ONE_SIDED: "less certain, because nothing shows what the code does if it is otherwise:",
+    FlagCode.ONE_SIDED: "less certain, because no run shows the other side of:",
     FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
     FlagCode.TESTS_SET_ASIDE: "PASS_TO_PASS tests that do not pass here with the reference solution",
     FlagCode.LOG_EVIDENCE: "less certain, because the outcomes come from a log, read by",
