@@ -70,8 +70,8 @@ def evaluate(group: Mapping[str, Any], kind: str, repos: Path, folder: Path) -> 
             raise SystemExit(f"{group['name']}, {kind}: ssr eval ended with {done.returncode}")
         seconds.write_text(f"{time.monotonic() - start:.1f}\n")
     results = read_jsonl(out / "results.jsonl")
-    statuses = {r["instance_id"]: r["status"] for r in results}
-    reasons = {r["instance_id"]: str(r["reason"]["text"]) for r in results if r["status"] != "resolved"}
+    statuses = {r["task"]: r["status"] for r in results}
+    reasons = {r["task"]: str(r["reason"]["text"]) for r in results if r["status"] != "resolved"}
     return Run(group["name"], kind, statuses, reasons, float(seconds.read_text()))
 
 

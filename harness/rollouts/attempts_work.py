@@ -23,7 +23,7 @@ MACHINE_FAULTS = (ReasonCode.SANDBOX_FAILED, ReasonCode.OUT_OF_MEMORY, ReasonCod
 """Reasons for no grade that another machine may not have."""
 
 
-def machine_fault(result: Attempt | Attempt, codes: Collection[ReasonCode]) -> Reason | None:
+def machine_fault(result: Attempt, codes: Collection[ReasonCode]) -> Reason | None:
     """Return the reason for a missing grade if it is one of these, or if the infrastructure failed; otherwise None."""
     is_fault = result.reason.code in codes or result.exit_reason == str(ExitReason.INFRA)
     return result.reason if result.verdict is None and is_fault else None

@@ -113,7 +113,9 @@ def run_plain(
         return sandbox.exec([str(interpreter.executable), program], limits=limits, env=env, stdin=stdin)
 
     def decide() -> None:
-        if checkpoint is not None and not checkpoint.goes_on(read_lines(sandbox, path) or []):
+        lines = read_lines(sandbox, path)
+        # What cannot be read now is judged at the end.
+        if checkpoint is not None and lines is not None and not checkpoint.goes_on(lines):
             raise _EndedError("the run has ended at its checkpoint")
 
     try:

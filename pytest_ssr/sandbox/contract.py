@@ -88,15 +88,18 @@ class LimitContract:
         if not isinstance(sandbox, Streaming):
             return
         token, path, seen = _token(), f"{sandbox.scratch}/handed-on", []
+        script = 'printf 1 >"$2"; echo begun; while printf 1 >>"$2"; do :; done & sleep "$1"'
 
         def listen(data: bytes) -> None:
             seen.append(data)
             if b"".join(seen).endswith(b"begun\n"):
-                assert sandbox.read(path) == b"1"
+                for _ in range(20):
+                    # The file grows meanwhile.
+                    assert set(sandbox.read(path)) == {ord("1")}
                 raise _LeftError
 
         with contextlib.suppress(_LeftError), listening(listen):
-            self.sh(sandbox, 'printf 1 >"$2"; echo begun; sleep "$1"', token, path)
+            self.sh(sandbox, script, token, path)
             raise AssertionError("the listener was not called while the command ran")
         assert b"".join(seen) == b"begun\n"
         sandbox.close()

@@ -78,7 +78,7 @@ def test_new_conditions_are_watched(original: CodebaseState, line: str, conditio
     ("line", "parts"),
     [
         ("return n", []),
-        ("def inner():\n        return 1", ["def inner():"]),
+        ("def inner():\n        return 1", ["def inner"]),
         ("def inner():\n        raise ValueError(n)", []),
         ("def inner():\n        'Doc.'", []),
         ("return lambda: 1", ["lambda: 1"]),
@@ -92,7 +92,26 @@ def test_new_conditions_are_watched(original: CodebaseState, line: str, conditio
 )
 def test_parts_that_may_never_run_are_watched(original: CodebaseState, line: str, parts: list[str]) -> None:
     watches = watches_of(original, f"{BEFORE}\n\ndef more(n):\n    {line}\n    return n + 1\n")
-    assert [w.text.partition(": ")[2] for w in watches if not w.is_condition] == ["def more(n):", *parts]
+    assert [w.text.partition(": ")[2] for w in watches if not w.is_condition] == ["def more", *parts]
+
+
+def test_what_need_not_run_is_not_watched(original: CodebaseState) -> None:
+    code = BEFORE + (
+        "\n\nif TYPE_CHECKING:\n    def never(): return [m for m in ()]\n\n\n"
+        "def more(n: (lambda: 1), m: 'x' = 2) -> int:\n    k: [x for x in n] = n\n    return k + m\n"
+    )
+    assert [w.text.partition(": ")[2] for w in watches_of(original, code)] == ["def more"]
+
+
+def test_code_that_cannot_be_watched_is_reported(original: CodebaseState) -> None:
+    code = f"def deep(n):\n    return {'-' * 450}n\n"
+    (watch,) = watches_of(original, code, "deep.py")
+    assert one_sided({"0": watch}, ()) == ("deep.py: all of it, which cannot be watched (never runs)",)
+
+
+def test_an_expression_in_a_string_may_hold_any_character(original: CodebaseState) -> None:
+    code = "@staticmethod\ndef more(n):\n    return f\"{n.replace('\u00a0', ' ') if n else ''}\"\n"
+    assert [w.text.partition(": ")[2] for w in watches_of(original, code)] == ["def more", "n"]
 
 
 def test_code_that_moves_to_another_file_is_known(original: CodebaseState) -> None:

@@ -20,9 +20,12 @@ from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.source.portable import unparse
 
 _WATCH = ast.parse(
-    "(__import__('builtins').__dict__.get('_ssr_watch') or (lambda number, value: value))", mode="eval"
+    "(getattr(__builtins__, '__dict__', __builtins__).get('_ssr_watch') or (lambda number, value: value))", mode="eval"
 ).body
-"""What writes a truth: no name of the module, since tests may look at all of them; other processes have no recorder."""
+"""What writes a truth: no name of the module, since tests may look at all of them; other processes have no recorder.
+
+`__builtins__` is a module in a program, and a dictionary in other modules; an import would take several times as long.
+"""
 _MOST_CHARS = 80
 
 
@@ -56,10 +59,16 @@ def watched(original: CodebaseState, state: CodebaseState) -> tuple[CodebaseStat
         tree = parse_module(entry.data)
         if tree is None:
             continue
-        before = len(found)
-        tree = _Watcher(known, PurePosixPath(path).name, found).visit(tree)
-        if len(found) > before:
-            entries[path] = FileEntry(unparse(tree).encode("utf-8", "surrogatepass") + b"\n", entry.mode)
+        name, own = PurePosixPath(path).name, dict[str, Watch]()
+        try:
+            text = unparse(_Watcher(known, name, own, len(found)).visit(tree))
+        except (ValueError, RecursionError):
+            # It is nested too deeply; nothing shows what such code does.
+            found[str(len(found))] = Watch(f"{name}: all of it, which cannot be watched", is_condition=False)
+            continue
+        if own:
+            entries[path] = FileEntry(text.encode("utf-8", "surrogatepass") + b"\n", entry.mode)
+            found |= own
     return (state.replace(entries) if entries else state), found
 
 
@@ -146,8 +155,9 @@ def _call(number: int, condition: ast.expr) -> ast.Call:
 class _Watcher(ast.NodeTransformer):
     """Wraps the conditions and marks the parts of a file that are not known."""
 
-    def __init__(self, known: Counter[str], file: str, found: dict[str, Watch]) -> None:
-        self._known, self._file, self._found = known, file, found
+    def __init__(self, known: Counter[str], file: str, found: dict[str, Watch], first: int) -> None:
+        """first: the number of what is found first."""
+        self._known, self._file, self._found, self._first = known, file, found, first
         self._new: set[int] = set()
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
@@ -183,11 +193,22 @@ class _Watcher(ast.NodeTransformer):
     def _mark(self, node: ast.AST) -> ast.Call:
         """Return a call that notes that a part runs."""
         shown = node.pattern if isinstance(node, ast.match_case) else node
-        text = ast.unparse(shown).partition("\n")[0]
+        text = f"def {node.name}" if isinstance(node, _Function) else unparse(shown).partition("\n")[0]
         return _call(self._number(shown, text, is_condition=False), ast.Constant(True))
 
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        """Leave annotations, which need not be evaluated."""
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        """Leave the annotation."""
+        node.value = self.visit(node.value) if node.value is not None else None
+        return node
+
     def visit_If(self, node: ast.If) -> ast.If:
-        """Wrap a condition unless it only decides whether an exception is raised."""
+        """Wrap a condition unless it only decides whether an exception is raised; leave what is for one version."""
+        if _is_fixed(node.test):
+            return node
         if not _refuses(node.body):
             node.test = self._wrapped(node.test)
         node.body = [self.visit(each) for each in node.body]
@@ -241,7 +262,7 @@ class _Watcher(ast.NodeTransformer):
         reached: list[ast.stmt] = []
         for handler in node.handlers:
             if id(handler) in self._new and not _refuses(handler.body):
-                number = self._number(handler, f"except {ast.unparse(handler.type) if handler.type else ''}")
+                number = self._number(handler, f"except {unparse(handler.type) if handler.type else ''}")
                 reached.append(ast.Expr(_call(number, ast.Constant(False))))
                 handler.body.insert(0, ast.Expr(_call(number, ast.Constant(True))))
         self.generic_visit(node)
@@ -251,12 +272,12 @@ class _Watcher(ast.NodeTransformer):
     def _wrapped(self, node: ast.expr) -> ast.expr:
         """Return a condition with calls of the recorder around it and its parts."""
         is_watched = id(node) in self._new and not _is_fixed(node)
-        number = self._number(node, ast.unparse(node)) if is_watched else 0
+        number = self._number(node, unparse(node)) if is_watched else 0
         inner: ast.expr = self.generic_visit(node) if isinstance(node, ast.Compare) else self.visit(node)  # type: ignore[assignment]
         return _call(number, inner) if is_watched else inner
 
     def _number(self, node: ast.AST, text: str, *, is_condition: bool = True) -> int:
-        number = len(self._found)
+        number = self._first + len(self._found)
         line = getattr(node, "lineno", 0)
         self._found[str(number)] = Watch(f"{self._file}:{line}: {text[:_MOST_CHARS]}", is_condition)
         return number

@@ -221,7 +221,9 @@ class Comparison:
             nonlocal first
             assert isinstance(suite, PlainSuite)
             cases = {case: name for case, name in self._names.items() if name in self._failing and case in suite.cases}
-            first = replace(self._own_inputs(read_records(lines), cases), is_partial=True)
+            own = self._own_inputs(read_records(lines), cases)
+            unchecked = tuple(i for i in own.unchecked if i in self._failing)
+            first = replace(own, unchecked=unchecked, is_partial=True)
             return not first.wrong
 
         if early and isinstance(suite, PlainSuite):

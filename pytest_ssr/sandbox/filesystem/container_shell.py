@@ -41,7 +41,9 @@ tar_to() { tar -xpf - -C "$1"; }
 get() {
     [ ! -L "./$1" ] && [ -f "./$1" ] && [ -r "./$1" ] || { echo none; return; }
     size=$(wc -c < "./$1")
-    if [ "$size" -gt "$2" ]; then echo large; else echo "data $size"; cat "./$1"; fi
+    if [ "$size" -gt "$2" ]; then echo large; return; fi
+    # A file may grow meanwhile; if it shrinks, the answer is filled up.
+    echo "data $size"; { cat "./$1"; cat /dev/zero; } | head -c "$size"
 }
 opened() { find "$@" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; ; }
 pack() {
