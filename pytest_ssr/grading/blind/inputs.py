@@ -180,13 +180,15 @@ def _literals(node: ast.AST) -> list[ast.Constant]:
 
 
 def _row_literals(row: ast.AST) -> list[ast.Constant]:
-    """Return the literals of a row, without those in calls if there are others.
+    """Return the literals of a row, without those in subscripts, and in calls if there are others.
 
-    The calls are made when the file is imported, and a call that fails there hides all tests of the file.
+    They are evaluated when the file is imported, and what fails there hides all tests of the file.
     """
-    calls = (n for n in ast.walk(row) if isinstance(n, ast.Call) and not is_param(n))
+    nodes = list(ast.walk(row))
+    calls = (n for n in nodes if isinstance(n, ast.Call) and not is_param(n))
     inside = {id(n) for call in calls for n in ast.walk(call)}
-    literals = _literals(row)
+    indices = {id(n) for node in nodes if isinstance(node, ast.Subscript) for n in ast.walk(node.slice)}
+    literals = [n for n in _literals(row) if id(n) not in indices]
     return [n for n in literals if id(n) not in inside] or literals
 
 
@@ -255,22 +257,15 @@ def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above
 
 
 def _inputs(node: ast.AST, *, every: bool = False) -> Iterator[ast.Constant]:
-    """Yield the literals that a test computes from.
-
-    every: include long ones, keys in subscripts, and those in f-strings. Other indices would only fail.
-    """
+    """Yield the literals that a test computes from; every: include long ones, and those in subscripts and f-strings."""
     if isinstance(node, ast.Constant):
         if _varies(node.value, every=every):
             yield node
         return
     if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.arguments):
         return
-    if isinstance(node, ast.Subscript):
-        is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
-        for part in (node.value, *([node.slice] if every and is_key else [])):
-            yield from _inputs(part, every=every)
-        return
-    if isinstance(node, ast.JoinedStr) and not every:
+    if isinstance(node, ast.JoinedStr | ast.Subscript) and not every:
+        yield from _inputs(node.value) if isinstance(node, ast.Subscript) else ()
         return
     if isinstance(node, ast.Call):
         if called(node) in _BY_NAME:

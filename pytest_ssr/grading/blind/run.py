@@ -40,6 +40,8 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import RunStatus
 
 _SEVERAL, _ENOUGH, _MANY = 2, 3, 4
+_RIGHT_SHARE = 4
+"""Exhausted cases for each right one that prove nothing."""
 
 
 _ORIGINAL_RUNS = 2
@@ -101,6 +103,16 @@ class _Tally:
     other: int = 0
     left_open: int = 0
     """Cases that do not count: the original has no answer there, or nearly the same one."""
+    exhausted: int = 0
+    """Cases in which the stack or the memory did not suffice."""
+
+    def settle(self) -> None:
+        """Count the exhausted cases: recursion is as right as a loop if it is right for inputs that are not large."""
+        if _RIGHT_SHARE * self.right >= self.exhausted:
+            self.left_open += self.exhausted
+        else:
+            self.lost += self.exhausted
+        self.exhausted = 0
 
     @property
     def all(self) -> int:
@@ -317,12 +329,13 @@ class Comparison:
                 if outcome == "right" and self._is_unchanged(case, reference):
                     continue
                 if outcome == "lost" and case in exhausted:
-                    # Recursion is as right as a loop, for inputs that are not too large.
-                    outcome = "left_open"
+                    outcome = "exhausted"
                 # Rows that the bug does not break must not outvote one that it breaks.
                 for group in {name.partition("[")[0], *({name} & self._failing)}:
                     for tally in (all_cases[group], *([revealing[group]] if reveals else [])):
                         setattr(tally, outcome, getattr(tally, outcome) + 1)
+        for tally in (*revealing.values(), *all_cases.values()):
+            tally.settle()
         lost = {f for f, t in revealing.items() if t.all >= _SEVERAL and 2 * t.lost > t.all}
         for tallies in (revealing, all_cases):
             lost |= {f for f, t in tallies.items() if t.all >= _ENOUGH and 2 * t.right < t.all}
