@@ -19,7 +19,7 @@ from harness.solvers.mini.solver import NATIVE
 from harness.solvers.mini.trajectory_reader import read_mini_trajectory
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
-from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.store import key_of
 
@@ -76,6 +76,18 @@ class Unit:
     def name(self) -> str:
         """A name that is unique among the units of a run."""
         return f"{self.instance.id}::{self.attempt + 1}"
+
+    def without_grade(self, reason: Reason, *, rule: str = Rule.STRICT) -> Attempt:
+        """Return the attempt if it has no grade."""
+        return Attempt(
+            self.instance.id,
+            self.model,
+            reason,
+            attempt=self.attempt,
+            repo=self.instance.repo,
+            created_at=self.instance.created_at,
+            rule=str(rule),
+        )
 
 
 class Work(Protocol):
@@ -207,16 +219,7 @@ class RolloutWork:
     def make(self, unit: Unit) -> Attempt:
         """Run a rollout and grade it."""
         instance, rule = unit.instance, self.grader.rule
-        not_graded = Reason(ReasonCode.NOT_GRADED)
-        failed = Attempt(
-            instance.id,
-            unit.model,
-            not_graded,
-            attempt=unit.attempt,
-            repo=instance.repo,
-            created_at=instance.created_at,
-            rule=str(rule),
-        )
+        failed = unit.without_grade(Reason(ReasonCode.NOT_GRADED), rule=rule)
         if instance.invalid:
             return replace(failed, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
         try:

@@ -234,16 +234,7 @@ class _Progress:
 
     def fail(self, unit: Unit, reason: Reason) -> None:
         """Record that a unit has no grade."""
-        instance = unit.instance
-        failed = Attempt(
-            instance.id,
-            unit.model,
-            reason,
-            attempt=unit.attempt,
-            repo=instance.repo,
-            created_at=instance.created_at,
-        )
-        self.take(unit.name, failed)
+        self.take(unit.name, unit.without_grade(reason))
 
     def take(self, name: str, result: Attempt) -> None:
         """Record a unit's result from a worker."""
