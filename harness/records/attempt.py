@@ -41,7 +41,7 @@ class Attempt:
     solver: str
     """The solver's label, or the model that a prediction names."""
     reason: Reason
-    """The reason of the grade, or why there is none."""
+    """The reason for the grade, or for its absence."""
     attempt: int = 0
     """Counted from 0."""
     id: str = ""

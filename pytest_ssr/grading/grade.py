@@ -45,7 +45,7 @@ _ATTEMPTS = 2
 _GRADES_PER_DRAW = 8
 """Grades of one artifact that share the same inputs: drawing others costs four runs."""
 _MOST_RECENT = 8
-"""References that are kept in memory, where a grade need not parse them."""
+"""Number of references kept in memory, so that grades do not have to parse them."""
 
 _TIMED_OUT = Reason(ReasonCode.TIMED_OUT, "the run without expected values")
 
