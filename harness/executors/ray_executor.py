@@ -203,7 +203,7 @@ class RayExecutor:
                 self._waiting.remove(unit)
                 return unit, slot
             if not unit.avoid:
-                # No worker is free at all.
+                # None is free for the units behind it either: those that failed somewhere wait in front.
                 return None
         return None
 

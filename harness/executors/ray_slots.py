@@ -156,11 +156,12 @@ class Slots:
     def nearest(self, work: str, place: str, avoid: set[str]) -> Slot | None:
         """Return the free worker that is best for a unit; None if all that may have it are busy.
 
-        It is on none of the nodes to avoid, unless there are no others. One that had the place or has the work open is
-        better than one on such a node, which is better than any other.
+        It is on none of the nodes to avoid, and on none whose faults are being looked into, unless there are no others.
+        One that had the place or has the work open is better than one on such a node, which is better than any other.
         """
-        others = self.has_others(avoid)
-        free = [s for s in self._ready if not s.is_busy and not s.node.drained and not (others and s.node.id in avoid)]
+        suspects = {n.id for n in self._alive.values() if len(n.failed_since) >= _most_faults(n)}
+        refused: set[str] = next((ids for ids in (avoid | suspects, avoid) if self.has_others(ids)), set())
+        free = [s for s in self._ready if not s.is_busy and not s.node.drained and s.node.id not in refused]
         with_place = {s.node.id for s in self._ready if place and place in s.places}
         with_work = {s.node.id for s in self._ready if work in s.works}
 
@@ -233,8 +234,7 @@ class Slots:
         for node in [self._alive[node_id] for node_id in nodes if node_id in self._alive]:
             if unit in node.failed_since:
                 node.failed_since[unit] = True
-                # All slots of a node may fail at the same time for a short while.
-                if sum(node.failed_since.values()) >= _FAULTS + node.slots - 1:
+                if sum(node.failed_since.values()) >= _most_faults(node):
                     self._drain(node, node.cause)
 
     def forgive(self, unit: str, nodes: Collection[str]) -> None:
@@ -343,6 +343,11 @@ class Slots:
                     self._drain(slot.node, str(outcome.failure.error()))
                     slot.end()
         self._changed()
+
+
+def _most_faults(node: NodeState) -> int:
+    # All slots of a node may fail at the same time for a short while.
+    return _FAULTS + node.slots - 1
 
 
 def _note_answer(slot: Slot, _: Future[Any]) -> None:

@@ -77,6 +77,24 @@ def test_units_that_another_node_can_do_drain_a_node_with_the_cause(
     assert not second.drained
 
 
+def test_a_node_under_suspicion_gets_units_only_if_no_other_node_is_left(slots: Slots) -> None:
+    first, second = slots.nodes
+    for unit in UNITS[:3]:
+        slots.count_fault(first, unit, "no engine")
+    (other,) = [s for s in slots._ready if s.node is second]
+    assert slots.nearest("work", "", set()) is other
+    other.is_busy = True
+    assert slots.nearest("work", "", set()) is None
+    # A unit that failed on the other node may try this one.
+    nearest = slots.nearest("work", "", {"b"})
+    assert nearest is not None
+    assert nearest.node is first
+    slots.forgive("u3", {"a"})
+    nearest = slots.nearest("work", "", set())
+    assert nearest is not None
+    assert nearest.node is first
+
+
 def test_a_drained_nodes_worker_gives_its_slot_back_after_its_unit(slots: Slots, killed: Killed) -> None:
     (slot,) = [s for s in slots._ready if s.node.id == "a"]
     slot.is_busy = True
