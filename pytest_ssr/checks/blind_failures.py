@@ -14,6 +14,7 @@ import random
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
@@ -143,7 +144,10 @@ def _run_plainly(
         lines, _ = runner.plain_values(blind, wanted, surroundings, like_s=like_s)
         return read_records(lines)
 
-    first, *others = (records(runner.original, *surroundings) for surroundings in all_surroundings)
+    def all_records(state: CodebaseState) -> list[Records]:
+        return runner.together([partial(records, state, *surroundings) for surroundings in all_surroundings])
+
+    first, *others = all_records(runner.original)
     usable_tests: dict[tuple[str, str, int], Test] = {}
     for case, ending, (number, other) in itertools.product(cases, ("", AGAIN), enumerate(others, 1)):
         reference_test = _common_lines(first.get(case + ending, {}), other.get(case + ending, {}))
@@ -151,7 +155,7 @@ def _run_plainly(
             usable_tests[case, ending, number] = reference_test
     if not usable_tests:
         return {}
-    actual = [records(buggy, *surroundings) for surroundings in all_surroundings]
+    actual = all_records(buggy)
     results: dict[str, bool] = {}
     for (case, ending, number), reference_test in usable_tests.items():
         runs = [actual[n].get(case + ending, {}) for n in (0, number)]

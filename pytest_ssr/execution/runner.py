@@ -26,6 +26,7 @@ from pytest_ssr.execution.script_runner import ScriptRunner, as_suite_run
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.test_runners import PYTEST, PytestRunner, TestRunner
+from pytest_ssr.interrupts import workers
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
@@ -71,12 +72,22 @@ class Runner:
     """Keeps what grades are compared with."""
     progress: Progress | None = None
     """Called during a whole run."""
+    parallel: int = 1
+    """How many runs may be made at the same time."""
     cache: RunCache = field(default_factory=RunCache, repr=False)
     counts: RunCounts = field(default_factory=RunCounts, repr=False)
 
     def scoped(self) -> Runner:
         """Return a runner for one artifact: it shares the runs on the original and counts its own."""
         return replace(self, progress=None, cache=self.cache.scoped(), counts=RunCounts())
+
+    def together(self, runs: Sequence[Callable[[], _V]]) -> list[_V]:
+        """Make runs that do not depend on each other, and return their results in order."""
+        if min(self.parallel, len(runs)) < 2:
+            return [run() for run in runs]
+        with workers(min(self.parallel, len(runs))) as pool:
+            futures = [pool.submit(run) for run in runs]
+        return [future.result() for future in futures]
 
     @property
     def original(self) -> CodebaseState:

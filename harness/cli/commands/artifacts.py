@@ -14,6 +14,7 @@ from typing import Any
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.diffs import AppliedDiff, DiffError, apply_diff, require_diff
+from harness.executors.slots import measured_slots
 from harness.rollouts.runner import validated_verdict
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
 from pytest_ssr.campaign.factory import RunnerSource, open_runner, runner_source
@@ -65,7 +66,8 @@ def _verdict(directory: Path, runners: RunnerSource) -> Verdict:
     except ArtifactError as error:
         fault = CheckReason.of(CheckCode.UNREADABLE, error=str(error))
         return Verdict("", runners(PYTEST).snapshot.tree_hash, fault=fault)
-    return Validation(artifact, runners(test_runner).scoped()).verdict()
+    runner = replace(runners(test_runner).scoped(), parallel=measured_slots())
+    return Validation(artifact, runner).verdict()
 
 
 def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
@@ -163,6 +165,7 @@ def grade(settings: GradeSettings) -> int:
     test_runner = runner_of_script(artifact.script)
     # The author of the patch is unknown.
     runner = open_runner(settings.repo, store, **options, test_runner=test_runner, model_written=True)
+    runner = replace(runner, parallel=measured_slots())
     verdict = validated_verdict(artifact, runner, store, begin=lambda: terminal.status("validating the artifact first"))
     terminal.status("grading the patch")
     baseline = functools.partial(project_baseline, runner, store)

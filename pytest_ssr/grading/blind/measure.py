@@ -139,17 +139,24 @@ def _with_copies(
             # A file cannot be imported with other inputs, or a test is collected under another name.
             varied = replace(varied, selects_tests=False)
         elif not run.fault and lines is not None:
-            slow = _slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, 2 * usual.seconds))
-            if not slow:
-                # Files that cannot be imported with other inputs prove nothing.
-                ran = {node_id.partition("::")[0] for node_id in run.results}
-                return replace(varied, copies=tuple(c for c in varied.copies if c.path in ran)), lines, run
-            varied = varied.without(slow)
+            varied = varied.without(_slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, 2 * usual.seconds)))
+            # Files that cannot be imported with other inputs prove nothing.
+            ran = {node_id.partition("::")[0] for node_id in run.results}
+            varied = replace(varied, copies=tuple(c for c in varied.copies if c.path in ran))
+            return varied, list(_held(varied, lines)), _held_run(varied, run)
         elif varied.is_copy(run.unfinished):
             varied = varied.without_function(run.unfinished)
         else:
             break
     return suite, *suite.run(runner, runner.original)
+
+
+def _held_run(suite: BlindSuite, run: SuiteRun) -> SuiteRun:
+    """Return a run as if it had run no other tests than a suite does."""
+    results = {case: result for case, result in run.results.items() if suite.holds(case)}
+    left_out_s = sum(result.duration_s for case, result in run.results.items() if case not in results)
+    collected = tuple(case for case in run.collected if suite.holds(case))
+    return replace(run, results=results, collected=collected, seconds=run.seconds - left_out_s)
 
 
 def _limits_s(usual: SuiteRun) -> Mapping[str, float]:

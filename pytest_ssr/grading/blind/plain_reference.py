@@ -7,6 +7,7 @@ import secrets
 import string
 from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
+from functools import partial
 
 from pytest_ssr.execution.plain_run import AGAIN
 from pytest_ssr.execution.runner import Runner
@@ -39,22 +40,23 @@ def measure_plain(
     functions = {case.partition("[")[0] for case, name in names.items() if name in fail_to_pass}
     failing = {case: name for case, name in names.items() if case.partition("[")[0] in functions}
     folder = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_FOLDER_LENGTH))
-    every = _plain_suite(reference.suite, run, names, failing)
-    plain = replace(reference, names={}, suite=every)
-    for place, ahead_s in ((folder, CENTURY_S), (folder, 0), ("", CENTURY_S), ("", 0)):
-        if len(plain.names) == len(failing):
-            break
-        suite = replace(every.only(functions), folder=place, ahead_s=ahead_s)
-        tried = _tried(runner, replace(reference, names=failing), suite)
-        plain = tried if len(tried.names) > len(plain.names) else plain
-    if not plain.names:
-        return None
-    chosen = plain.suite
-    assert isinstance(chosen, PlainSuite)
-    whole = replace(every, folder=chosen.folder, ahead_s=chosen.ahead_s)
-    tried = _tried(runner, replace(reference, names=names), whole) if len(names) > len(failing) else plain
-    # Other tests may break the process for those that matter most.
-    plain = tried if plain.names.keys() <= tried.names.keys() else plain
+    whole = replace(_plain_suite(reference.suite, run, names, failing), folder=folder, ahead_s=CENTURY_S)
+    every = replace(reference, names=names)
+    plain = _tried(runner, every, whole)
+    if not failing.keys() <= plain.names.keys():
+        # Other tests may break the process for those that matter most.
+        plain = replace(reference, names={})
+        for place, ahead_s in ((folder, CENTURY_S), (folder, 0), ("", CENTURY_S), ("", 0)):
+            suite = replace(whole.only(functions), folder=place, ahead_s=ahead_s)
+            tried = _tried(runner, replace(reference, names=failing), suite)
+            if len(tried.names) > len(plain.names):
+                plain, whole = tried, replace(whole, folder=place, ahead_s=ahead_s)
+            if len(plain.names) == len(failing):
+                break
+        if not plain.names:
+            return None
+        tried = _tried(runner, every, whole) if len(names) > len(failing) else plain
+        plain = tried if plain.names.keys() <= tried.names.keys() else plain
     suite = whole.only({case.partition("[")[0] for case in plain.names})
     buggy_lines, _ = suite.run(runner, buggy, only_copies=True) if suite.copies else (None, None)
     again = {case + AGAIN: name for case, name in plain.names.items() if case in suite.repeated}
@@ -63,7 +65,7 @@ def measure_plain(
 
 def _tried(runner: Runner, reference: BlindReference, suite: PlainSuite) -> BlindReference:
     """Return the lines of two runs of a suite on the original, with the names of the tests that are fit for it."""
-    runs = [suite.run(runner, runner.original, hash_seed=seed) for seed in (0, 1)]
+    runs = runner.together([partial(suite.run, runner, runner.original, hash_seed=seed) for seed in (0, 1)])
     lines = [tuple(written or ()) for written, _ in runs]
     is_complete = all(result.status is RunStatus.COMPLETED for _, result in runs)
     fit = _fit(reference, [read_records(each) for each in lines], suite.repeated) if is_complete else {}
