@@ -72,3 +72,16 @@ def test_an_index_in_a_row_is_no_input() -> None:
         new = ast.unparse(vary(tree, ["test_rows"], random.Random(seed), many=True, far=True))
         assert "case[0]" in new
         assert "OTHERS['key']" in new
+
+
+def test_numbers_of_the_code_with_the_bug_and_those_beside_them_are_drawn() -> None:
+    tree = ast.parse(TABLE.format(annotation="", rows="3, 5"))
+    drawn = {
+        int(number)
+        for seed in range(60)
+        for number in re.findall(
+            r"-?\d+",
+            ast.unparse(vary(tree, ["test_rows"], random.Random(seed), many=True, far=False, bounds=[365]).body[2]),
+        )
+    }
+    assert {364, 365, 366} <= drawn

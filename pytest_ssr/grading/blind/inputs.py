@@ -19,6 +19,8 @@ _WITH_SHARED, _SHARED = 0.7, 0.7
 """Share of copies that vary what tests share, as constants and fixtures, and share of these inputs in such a copy."""
 _TOGETHER, _COINCIDENT, _ADJACENT = 0.5, 0.2, 0.5
 """Share of draws in which equal inputs stay equal, in which an input becomes equal to another one, or nearly so."""
+_BOUNDARY = 0.3
+"""Share of draws of a number that lie at or beside a number of the code with the bug, if it has some."""
 _REPEATS, _CALLED_TWICE = 3, 0.1
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -38,13 +40,14 @@ def vary(
     renamed: Mapping[str, str] | None = None,
     modules: Mapping[str, str] | None = None,
     words: Sequence[str] = (),
+    bounds: Sequence[float] = (),
 ) -> ast.Module:
     """Return a copy of a blind file that has only the wanted tests, with other inputs drawn for them.
 
     wanted: qualified names of test functions. many: vary several inputs at a time, otherwise one for each test or row.
     far: draw large, long and unusual values, otherwise values near the tests' own. renamed: maps file names to the
     varied files that the copy reads instead. modules: the same for the modules that it imports from. words: strings
-    that may be inputs, besides those of the file.
+    that may be inputs, besides those of the file. bounds: numbers at or beside which code may behave differently.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
@@ -66,7 +69,7 @@ def vary(
     for group in groups:
         picked = [n for n in group if rng.random() < _MANY] if many else []
         for literal in picked or [rng.choice(group)]:
-            changed |= _change(literal, group, rng, pool, far=far)
+            changed |= _change(literal, group, rng, pool, bounds, far=far)
     for node in tests:
         changed |= _reorder(node, rng, far=far)
     _Guard(calls, changed).visit(tree)
@@ -74,14 +77,24 @@ def vary(
 
 
 def _change(
-    literal: ast.Constant, group: Sequence[ast.Constant], rng: random.Random, pool: Sequence[str], *, far: bool
+    literal: ast.Constant,
+    group: Sequence[ast.Constant],
+    rng: random.Random,
+    pool: Sequence[str],
+    bounds: Sequence[float],
+    *,
+    far: bool,
 ) -> set[int]:
     """Give a literal another value, sometimes with all literals of the group that equal it; return the ids of these."""
     alike = [n for n in group if type(n.value) is type(literal.value)]
     together = [n for n in alike if n.value == literal.value] if rng.random() < _TOGETHER else [literal]
     others = [n.value for n in alike if n.value != literal.value]
-    if others and not far and rng.random() < _COINCIDENT:
-        value: object = rng.choice(others)
+    numbers = [n for n in bounds if type(n) is type(literal.value)]
+    value: object
+    if numbers and not far and rng.random() < _BOUNDARY:
+        value = rng.choice(numbers) + rng.choice((-1, 0, 1))
+    elif others and not far and rng.random() < _COINCIDENT:
+        value = rng.choice(others)
         if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < _ADJACENT:
             # What lies beside a bound, or has the same last digits.
             value += rng.choice((-1, 1)) * 10 ** rng.choice((0, 0, 1, 2))

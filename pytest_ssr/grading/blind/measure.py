@@ -40,9 +40,7 @@ def measure_reference(
     usual, _ = runner.suite(runner.original, files, fresh=True)
     blind_files = _blind_files(runner, buggy, files, usual)
     tests = frozenset(fail_to_pass) | frozenset(pass_to_pass)
-    generator = CopyGenerator(
-        runner.original, files, blind_files, usual, tests, frozenset(fail_to_pass), buggy.changes.keys(), rng
-    )
+    generator = CopyGenerator(runner.original, files, blind_files, usual, tests, frozenset(fail_to_pass), buggy, rng)
     limit_like_s = max(MIN_DURATION_S, usual.seconds)
     suite = BlindSuite(tuple(files), blind_files.rewritten(), generator.token, limit_like_s, tests=len(usual.collected))
     suite, lines, run = _with_copies(runner, suite, generator, usual)

@@ -83,15 +83,16 @@ class CopyGenerator:
         original_run: SuiteRun,
         tests: Collection[str],
         failing: Collection[str],
-        changed: Collection[str],
+        buggy: CodebaseState,
         rng: random.Random,
     ) -> None:
         """Prepare to draw copies.
 
         original_run: a run of the files on the original. tests, failing: ids of all recorded tests, of FAIL_TO_PASS.
-        changed: the files that the bug changes, whose strings may be inputs.
+        buggy: a state whose changed files have strings, and whose changed statements numbers, that may be inputs.
         """
-        self._words = [word for path in sorted(changed) for word in _words_of(original, path)]
+        self._words = [word for path in sorted(buggy.changes) for word in _words_of(original, path)]
+        self._bounds = [n for path in sorted(buggy.changes) for n in _numbers_changed(original, buggy, path)]
         self._files, self._blind, self._original_run = files, blind_files.blind, original_run
         self._tests, self._failing, self._rng = tests, failing, rng
         self.token = "".join(rng.choices(string.ascii_lowercase, k=8))
@@ -151,7 +152,7 @@ class CopyGenerator:
         modules, sources = self._modules_of(path, suffix, far=far)
         many = number % 2 == 0
         names = {"renamed": renamed, "modules": modules}
-        tree = vary(blind.tree, chains, self._rng, many=many, far=far, **names, words=self._words)
+        tree = vary(blind.tree, chains, self._rng, many=many, far=far, **names, words=self._words, bounds=self._bounds)
         name = str(posix.with_name(f"{posix.stem}{suffix}.py"))
         others = rename_tests(tree, f"_{self.token}")
         named = (f"{c}_{self.token}" if c.rpartition("::")[2] in others else c for c in sorted(chains))
@@ -193,6 +194,31 @@ def _words_of(state: CodebaseState, path: str) -> Iterator[str]:
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, str) and value and len(value) <= _LONGEST_WORD and not any(map(str.isspace, value)):
             yield value
+
+
+def _numbers_changed(original: CodebaseState, buggy: CodebaseState, path: str) -> Iterator[float]:
+    """Yield the numbers in the functions and other statements of a Python file that are not in the buggy one."""
+    remaining = {ast.dump(statement) for statement in _statements(buggy, path)}
+    for statement in _statements(original, path):
+        if ast.dump(statement) not in remaining:
+            for node in ast.walk(statement):
+                value = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    yield value
+
+
+def _statements(state: CodebaseState, path: str) -> Iterator[ast.stmt]:
+    """Yield the statements of a Python file and of its classes."""
+    entry = state.entry(path)
+    holders: list[ast.stmt | ast.Module | None] = [
+        parse_module(entry.data) if entry is not None and path.endswith(".py") else None
+    ]
+    for holder in holders:
+        for node in holder.body if isinstance(holder, ast.Module | ast.ClassDef) else ():
+            if isinstance(node, ast.ClassDef):
+                holders.append(node)
+            else:
+                yield node
 
 
 def _defines_types(blind: Blind) -> bool:
