@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
-from harness.cli.parameters import Leaf, build, leaves_of, signature_of
+from harness.cli.parameters import signature_of
 from harness.cli.sources import Sources
-from harness.settings.commands import CommandSettings
+from harness.settings.plan import CommandSettings, Leaf, build, leaves_of
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError
 
@@ -57,12 +57,12 @@ COMMANDS = {
     "export": Command("results:ExportSettings", "export:export"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),
     "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),
-    "train sft": Command("language:TrainSftSettings", "train_language:train_sft"),
-    "train bc": Command("language:TrainBcSettings", "train_language:train_bc"),
-    "train dpo": Command("language:TrainDpoSettings", "train_language:train_dpo"),
-    "train kto": Command("language:TrainKtoSettings", "train_language:train_kto"),
-    "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
-    "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
+    "train sft": Command("language:TrainSftSettings", "train_language:train_on_rows"),
+    "train bc": Command("language:TrainBcSettings", "train_language:train_on_rows"),
+    "train dpo": Command("language:TrainDpoSettings", "train_language:train_on_rows"),
+    "train kto": Command("language:TrainKtoSettings", "train_language:train_on_rows"),
+    "train grpo": Command("language:TrainGrpoSettings", "train_language:train_in_environment"),
+    "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_in_environment"),
     "report": Command("service:ReportSettings", "report:report"),
     "serve": Command("serving:ServeSettings", "serve:serve"),
     "serve token create": Command("serving:CreateTokenSettings", "serve:create_token"),
@@ -209,10 +209,6 @@ def _add(app: App, name: str) -> list[Leaf]:
         positional = (leaf.flag for leaf in leaves if leaf.option.is_argument)
         named = {leaves[int(index.removeprefix("_"))].flag: value for index, value in options.items()}
         values = {**dict(zip(positional, arguments, strict=False)), **named}
-        for leaf in leaves:
-            bound = leaf.option.bound
-            if bound is not None and leaf.flag in values and (problem := bound(values[leaf.flag])):
-                raise SettingsError(f"--{leaf.flag} {problem}{sources.origins[leaf.flag].suffix}")
         return Parsed(command.load_run(), build(settings, values, sources.origins))
 
     collect.__signature__ = signature_of(leaves)  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from pytest_ssr.escaping import escaped
 from pytest_ssr.interrupts import install_signal_handlers
 
 if TYPE_CHECKING:
-    from harness.settings.commands import Origin
+    from harness.settings.plan import Origin
 
 _USAGE_ERRORS = (ArtifactError, MissingExtraError, ProjectError, SettingsError, StoreError)
 
@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if parsed is None:
             return ExitCode.DONE
         origins = parsed.settings.origins
+        parsed.settings.check()
         install_signal_handlers()
         try:
             return parsed.run(parsed.settings)

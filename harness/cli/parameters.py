@@ -1,89 +1,16 @@
-"""Turn the settings of a command into parameters of cyclopts, and parsed values into settings."""
+"""Turn the options of a command into parameters of cyclopts."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union
 
 from cyclopts import Group, Parameter, Token
 
-from harness.settings.commands import CommandSettings, Origin
-from pytest_ssr.options import Option, declared
+from harness.settings.plan import Leaf
 from pytest_ssr.project.interpreter import named_interpreter
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """An option of a command, in its place among the settings."""
-
-    option: Option
-    kind: Any
-    """Its type, without None."""
-    default: Any
-    """`inspect.Parameter.empty` if it is required."""
-    section: str = ""
-    """The name of its section; empty if it has none."""
-    field: str = ""
-    title: str = ""
-    """The title of its group in the help."""
-
-    @property
-    def flag(self) -> str:
-        """Its name on the command line, without dashes."""
-        return self.option.flag
-
-    @property
-    def dotted(self) -> str:
-        """Its dotted name, such as `solver.tries`; empty without a section."""
-        return f"{self.section}.{self.field.replace('_', '-')}" if self.section else ""
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """Its names in files; `--config` has none, because a file does not include others."""
-        if self.option.is_argument or self.flag == "config":
-            return frozenset()
-        short = set() if self.option.is_own else {self.flag}
-        return frozenset(short | {self.dotted}) - {""}
-
-    @property
-    def variable(self) -> str:
-        """Its environment variable; empty without one."""
-        if self.option.is_own or self.option.is_argument:
-            return ""
-        return self.option.variable or f"SSR_{self.flag.upper().replace('-', '_')}"
-
-    @property
-    def is_list(self) -> bool:
-        """Whether it can have several values."""
-        return get_origin(self.kind) is tuple
-
-    @property
-    def is_path(self) -> bool:
-        """Whether its values are paths."""
-        return self.kind is Path or Path in get_args(self.kind)
-
-
-def leaves_of(settings: type[Any], section: str = "", title: str = "") -> Iterator[Leaf]:
-    """Yield all options of a dataclass, with those of its sections."""
-    hints = get_type_hints(settings)
-    for item in fields(settings):
-        inner = item.metadata.get("section")
-        if inner is not None:
-            named = item.metadata["is_named"]
-            yield from leaves_of(inner, item.name if named else "", (inner.__doc__ if named else "") or "")
-        elif (declaration := declared(item)) is not None:
-            default = inspect.Parameter.empty if item.default is MISSING else item.default
-            yield Leaf(declaration, _without_none(hints[item.name]), default, section, item.name, title)
-
-
-def _without_none(hint: Any) -> Any:
-    if get_origin(hint) in (Union, UnionType):
-        return next(kind for kind in get_args(hint) if kind is not type(None))
-    return hint
 
 
 def signature_of(leaves: list[Leaf]) -> inspect.Signature:
@@ -96,7 +23,8 @@ def signature_of(leaves: list[Leaf]) -> inspect.Signature:
         if leaf.title and leaf.title not in groups:
             groups[leaf.title] = Group(leaf.title.rstrip("."), sort_key=len(groups) + 1)
         annotation: Any = Annotated[_annotation(leaf), _parameter(leaf, groups.get(leaf.title))]
-        parameters.append(inspect.Parameter(f"_{index}", kind, default=leaf.default, annotation=annotation))
+        default = inspect.Parameter.empty if leaf.is_required else leaf.default
+        parameters.append(inspect.Parameter(f"_{index}", kind, default=default, annotation=annotation))
     return inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))
 
 
@@ -156,21 +84,3 @@ def _path(kind: object, tokens: Sequence[Token]) -> Path:
 def _interpreter(kind: object, tokens: Sequence[Token]) -> Path:
     """Return the path of an interpreter; a relative one starts at the current directory."""
     return named_interpreter(str(_path(kind, tokens)), Path.cwd())
-
-
-def build(settings: type[CommandSettings], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> CommandSettings:
-    """Return a command's settings. values: by flag; what is missing has its default."""
-    built: CommandSettings = _build(settings, values, origins=origins)
-    return built
-
-
-def _build(settings: type[Any], values: Mapping[str, Any], **more: Any) -> Any:
-    arguments = dict(more)
-    for item in fields(settings):
-        inner = item.metadata.get("section")
-        declaration = declared(item)
-        if inner is not None:
-            arguments[item.name] = _build(inner, values)
-        elif declaration is not None and declaration.flag in values:
-            arguments[item.name] = values[declaration.flag]
-    return settings(**arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +11,9 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
 from harness.agents.prompts import DEFAULT, Prompts
 from harness.models.budget import Budget
-from harness.models.factory import PLUGIN, is_model, is_started_late
 from harness.records.messages import Sampling
-from harness.rollouts.player_factory import PlayerFactory, injector_writes_code, read_bundles
-from harness.settings.sections import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
+from harness.rollouts.player_factory import PlayerFactory, read_bundles
+from harness.settings.players import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
 from harness.solvers.submission import SubmissionSettings
@@ -22,28 +21,12 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.storage.store import Store
 
-_OWN_SERVERS = (PLUGIN, "vllm:", "scripted:")
-INJECTOR_OPTIONS = ("strategy", "rejections")
-"""Options of models as injectors, which other injectors do not support."""
-_AGENT_OPTIONS = (
-    *("steps", "command-limit", "rollout-tokens", "rollout-usd", "format-errors", "repeats", "output-chars"),
-    *("temperature", "top-p", "max-tokens", "bundles", "prompt-dir"),
-)
-_OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "prompt-dir", "cache", "context")
-"""Options without an effect on mini-swe-agent."""
-_MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache")
-_JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
 
+def open_players(settings: PlayerSettings, store: Path, extensions: Extensions) -> PlayerFactory:
+    """Return the factory of solvers and models; raises SettingsError for values that cannot be read.
 
-def open_players(
-    settings: PlayerSettings, typed: Collection[str], store: Path, extensions: Extensions, *, injector: str = ""
-) -> PlayerFactory:
-    """Return the factory of solvers and models; raises SettingsError for options without an effect.
-
-    typed: the options that a flag or a variable has set. store: contains environments that are built. extensions:
-    have the solvers and models of plugins. injector: its name, for a command that has one.
+    store: contains environments that are built. extensions: have the solvers and models of plugins.
     """
-    _require_effect(settings, typed, injector)
     model, budget = settings.model, settings.budget
     return PlayerFactory(
         limits=limits_of(settings.limits),
@@ -97,60 +80,6 @@ def _split_arguments(text: str) -> list[str]:
         raise SettingsError(f"--vllm-args {text!r} cannot be read: {error}", option="vllm-args") from None
 
 
-def _require_effect(settings: PlayerSettings, typed: Collection[str], injector: str) -> None:
-    """Raise SettingsError, naming the option, for one without an effect on this command."""
-    solver = settings.solver.name
-    names = [n for n in (solver, injector, settings.judge.model) if n and is_model(n)]
-    uses_agent = any(is_model(n) for n in (solver, injector))
-    players = " and ".join(n for n in (solver, injector) if n)
-    for options, has_effect, problem in (
-        (
-            ("url",),
-            not all(n.startswith(_OWN_SERVERS) for n in names),
-            "is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL",
-        ),
-        (
-            ("model-timeout",),
-            not all(n.startswith((PLUGIN, "scripted:")) for n in names),
-            "is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL",
-        ),
-        (
-            ("vllm-args", "vllm-ready"),
-            any(is_started_late(n) for n in names),
-            "is for a model whose server is started here: vllm:PATH",
-        ),
-        (("context",), bool(names), "is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE"),
-        (
-            ("fixed-mixture",),
-            not (injector and injector_writes_code(injector)),
-            f"is for operators, not for {injector}",
-        ),
-        (INJECTOR_OPTIONS, is_model(injector), f"is for a model that injects, not for {injector}"),
-        (
-            ("submit", "submissions"),
-            is_model(solver) and not is_mini(solver),
-            f"is for a model that solves, not for {solver}",
-        ),
-        (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
-        (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),
-        (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}"),
-        (_MODEL_OPTIONS, bool(names), f"is for a model, not for {players}"),
-        (
-            _JUDGE_OPTIONS,
-            bool(settings.judge.model),
-            f"is for a model that scores steps (--judge MODEL), not for {players}",
-        ),
-    ):
-        given = next((name for name in options if name in typed), None)
-        if given is not None and not has_effect:
-            raise SettingsError(f"--{given} {problem}", option=given)
-
-
-def _is_mini_alone(solver: str, names: Sequence[str]) -> bool:
-    """Return whether mini-swe-agent is the only agent. names: of all models in use."""
-    return is_mini(solver) and all(is_mini(n) for n in names)
-
-
 def chosen_solver(settings: PlayerSettings, players: PlayerFactory) -> Solver:
     """Return the solver; raises SettingsError for an unknown one."""
     solver = settings.solver
@@ -172,13 +101,9 @@ def note_remarks(players: PlayerFactory, note: Callable[[str], None]) -> None:
 
 
 def chosen_judge(settings: JudgeSettings, players: PlayerFactory) -> ProcessReward | None:
-    """Return the model that scores steps, or None; raises SettingsError if it is not a model."""
+    """Return the model that scores steps, or None."""
     if not settings.model:
         return None
-    if not is_model(settings.model):
-        raise SettingsError(
-            f"--judge must be a model, PROVIDER/MODEL or vllm:PATH, not {settings.model!r}", option="judge"
-        )
     return players.judge(
         settings.model,
         votes=settings.votes,
@@ -187,12 +112,10 @@ def chosen_judge(settings: JudgeSettings, players: PlayerFactory) -> ProcessRewa
     )
 
 
-def read_statement(path: Path | None, solver: str) -> str:
+def read_statement(path: Path | None) -> str:
     """Return the task statement from a file, empty if none was given; raises SettingsError for an empty file."""
     if path is None:
         return ""
-    if not is_model(solver):
-        raise SettingsError(f"--statement is for a model, not for {solver}", option="statement")
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:

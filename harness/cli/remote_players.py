@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.cli.executors import is_remote
 from harness.cli.players import chosen_judge, chosen_solver, open_players, share_of
 from harness.executors.node import Node
 from harness.injectors.campaign import ArtifactInjector
-from harness.models.factory import is_started_late
 from harness.rollouts.attempts_work import FixedPlayers
 from harness.rollouts.player_factory import PlayerFactory
 from harness.settings.commands import PlaySettings
-from harness.settings.sections import PlayerSettings
-from pytest_ssr.errors import SettingsError
+from harness.settings.players import PlayerSettings
 from pytest_ssr.installed_plugins import load_extensions
-
-_WITH_FILES = ("artifacts:", "replay:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +19,6 @@ class PlayersRecipe:
     """Opens the players of `ssr play` on a machine; its methods are sent there."""
 
     players: PlayerSettings
-    typed: frozenset[str]
-    """The options that a flag or a variable has set."""
     injector: str
     strategy: str
     rejections: int
@@ -33,7 +26,7 @@ class PlayersRecipe:
     @classmethod
     def of(cls, settings: PlaySettings) -> PlayersRecipe:
         """Return the recipe for a command's settings."""
-        return cls(settings.players, settings.typed, settings.injector, settings.strategy, settings.rejections)
+        return cls(settings.players, settings.injector, settings.strategy, settings.rejections)
 
     def open_solver(self, node: Node) -> FixedPlayers:
         """Return the solver and the judge of a machine."""
@@ -52,19 +45,5 @@ class PlayersRecipe:
         return node.once(
             ("players", repr(self)),
             # Plugins that are installed on this machine.
-            lambda: open_players(shared, self.typed, node.store.root, load_extensions(), injector=self.injector),
+            lambda: open_players(shared, node.store.root, load_extensions()),
         )
-
-
-def require_reachable(ray: str, *players: str) -> None:
-    """Raise SettingsError for a player of which the machines of a cluster have nothing."""
-    for name in players:
-        if is_remote(ray) and name.startswith(_WITH_FILES):
-            raise SettingsError(
-                f"{name} reads files of this machine, which a cluster does not have; omit --ray", option="ray"
-            )
-        if is_remote(ray) and is_started_late(name):
-            raise SettingsError(
-                f"{name} would be started on every node of the cluster; start its server once, and name it vllm:URL",
-                option="ray",
-            )

@@ -12,8 +12,7 @@ from typing import Any
 
 from cyclopts import Argument, ArgumentCollection, Token
 
-from harness.cli.parameters import Leaf
-from harness.settings.commands import Origin, OriginKind
+from harness.settings.plan import Leaf, Origin, OriginKind
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.settings_table import (

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from harness.settings.commands import CommandSettings
-from harness.settings.sections import section
+from harness.settings.plan import CommandSettings, section
 from pytest_ssr.options import (
     AT_LEAST_0,
     AT_LEAST_1,

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from harness.records.rewards import ALPHA, KINDS
+from harness.settings.plan import CommandSettings, section
+from harness.settings.players import PlayerSettings, SolverSettings
 from harness.settings.sections import (
     EvaluationSettings,
     ExecutionSettings,
     InstanceSettings,
-    PlayerSettings,
     SelectionSettings,
-    SolverSettings,
     dataset_argument,
     jobs_option,
     ray_option,
     rule_option,
-    section,
 )
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.options import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -36,46 +34,8 @@ from pytest_ssr.options import (
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
+_WITH_FILES = ("artifacts:", "replay:")
 _CONFTEST = "run the project's conftest.py, outside of any sandbox, for its pytest_ssr hooks"
-
-
-class OriginKind(StrEnum):
-    """The kinds of sources of a value."""
-
-    FLAG = "flag"
-    VARIABLE = "variable"
-    FILE = "file"
-
-
-class Origin(NamedTuple):
-    """The source of a value."""
-
-    kind: OriginKind
-    name: str
-    """The variable, or the path of the file; empty for a flag."""
-
-    @property
-    def suffix(self) -> str:
-        """The end of a message about the value: where it comes from, if that is not a flag."""
-        return f" (from {self.name})" if self.name else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandSettings:
-    """What every command has."""
-
-    example: ClassVar[str]
-    """A command line, shown in the help."""
-    json: bool = switch("print one JSON object instead of text", is_own=True)
-    config: Path | None = option(None, "FILE", "read settings from this YAML file")
-    origins: Mapping[str, Origin] = field(default_factory=dict)
-    """The source of every value that is not a default, by the option's flag."""
-
-    @property
-    def typed(self) -> frozenset[str]:
-        """The options that a flag or a variable has set. Files set options for many commands, so that one of them may
-        have no effect on this command."""
-        return frozenset(name for name, origin in self.origins.items() if origin.kind is not OriginKind.FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +68,14 @@ class InjectSettings(CommandSettings):
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)
     execution: ExecutionSettings = section(ExecutionSettings)
+
+    def check(self) -> None:
+        """Refuse models, which `ssr play` asks for bugs."""
+        from harness.rollouts.player_factory import injector_writes_code
+
+        given = next((name for name in self.injector.split(",") if injector_writes_code(name.strip())), None)
+        if given is not None:
+            raise SettingsError(f"--injector {given} is for ssr play; ssr inject has operators only", option="injector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +156,15 @@ class SolveSettings(CommandSettings):
     players: PlayerSettings = section(PlayerSettings, is_named=False)
     execution: ExecutionSettings = section(ExecutionSettings)
 
+    def check(self) -> None:
+        """Refuse options that have no effect on the solver."""
+        from harness.models.factory import is_model
+
+        self.players.require_effect(self.typed)
+        if self.statement is not None and not is_model(self.players.solver.name):
+            solver = self.players.solver.name
+            raise SettingsError(f"--statement is for a model, not for {solver}", option="statement")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaySettings(CommandSettings):
@@ -228,6 +205,32 @@ class PlaySettings(CommandSettings):
     players: PlayerSettings = section(PlayerSettings, is_named=False)
     execution: ExecutionSettings = section(ExecutionSettings)
 
+    def check(self) -> None:
+        """Refuse options that have no effect on the players, and players that a cluster does not have."""
+        from harness.rollouts.player_factory import injector_writes_code
+
+        self.players.require_effect(self.typed, self.injector)
+        if "by-script" in self.typed and not injector_writes_code(self.injector):
+            raise SettingsError(f"--by-script is for a model that injects, not for {self.injector}", option="by-script")
+        if self.ray:
+            for name in (self.injector, self.players.solver.name, self.players.judge.model):
+                _require_reachable(name)
+
+
+def _require_reachable(player: str) -> None:
+    """Raise SettingsError for a player of which the machines of a cluster have nothing."""
+    from harness.models.factory import is_started_late
+
+    if player.startswith(_WITH_FILES):
+        raise SettingsError(
+            f"{player} reads files of this machine, which a cluster does not have; omit --ray", option="ray"
+        )
+    if is_started_late(player):
+        raise SettingsError(
+            f"{player} would be started on every node of the cluster; start its server once, and name it vllm:URL",
+            option="ray",
+        )
+
 
 def _strategies() -> tuple[str, ...]:
     from harness.injectors.model import STRATEGIES
@@ -254,12 +257,17 @@ class RunPlayerSettings(PlayerSettings):
 class RunSettings(CommandSettings):
     """Run a solver on the instances of a dataset and grade its patches; run again to continue."""
 
+    without = frozenset(("judge", "judge-votes", "judge-temperature", "judge-max-tokens", "judge-coefficient"))
     example: ClassVar[str] = "ssr run rows.jsonl --solver search --repos clones --out runs/search -n 2"
     evaluation: EvaluationSettings = section(EvaluationSettings, is_named=False)
     name: str = option("", "NAME", "name of the solver in predictions and leaderboards (default: its own)", is_own=True)
     seed: int = shared("seed", help="random seed")
     show_tests: bool = switch("describe the task to a model by the tests, not by the statement")
     players: PlayerSettings = section(RunPlayerSettings, is_named=False)
+
+    def check(self) -> None:
+        """Refuse options that have no effect on the solver."""
+        self.players.require_effect(self.typed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

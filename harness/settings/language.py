@@ -1,38 +1,28 @@
-"""Declare the settings of `ssr train` for language models. Defaults are those of the plan of a training."""
+"""Declare the settings of `ssr train` for language models; its sections are the parts of the plan of a training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from harness.records.rewards import ALPHA
-from harness.settings.commands import CommandSettings
-from harness.settings.sections import (
-    ExecutionSettings,
-    InstanceSettings,
-    LimitSettings,
-    SelectionSettings,
-    rule_option,
-    section,
-)
-from harness.training.language.plan import Adapter, Data, Optimization, Policy, Saving, Tracking
+from harness.settings.plan import CommandSettings, section
+from harness.settings.players import LimitSettings
+from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings, rule_option
+from harness.training.language.plan import Adapter, Base, Data, Method, Optimization, Policy, Saving, Tracking
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.options import (
     AT_LEAST_0,
-    AT_LEAST_1,
-    FRACTION,
     INNER_FRACTION,
-    MORE_THAN_0,
-    NOT_NEGATIVE,
     option,
     required,
     shared,
-    switch,
 )
 from pytest_ssr.records.reasons import Rule
 
-_ADAPTER, _DATA, _OPTIMIZATION, _SAVING, _TRACKING = Adapter(), Data(), Optimization(), Saving(), Tracking()
-_POLICY = Policy()
+_OF_TOKENS = frozenset(("packing", "tokens-of", "ignore-token-ids"))
+_OF_OWN_ROLLOUTS = frozenset(("log-rollouts",))
 
 
 def strategies() -> tuple[str, ...]:
@@ -42,140 +32,24 @@ def strategies() -> tuple[str, ...]:
     return STRATEGIES
 
 
-@dataclass(frozen=True, slots=True)
-class BaseSettings:
-    """The model that is trained."""
-
-    model: str = required("MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True)
-    chat_template: Path | None = option(None, "FILE", "use this chat template instead of the tokenizer's")
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto",
-        "NAME",
-        "type of the weights; auto: float32, but bfloat16 below an adapter on a GPU. A GPU calculates in bfloat16, "
-        "unless this is float32",
-    )
-    bits: int = option(0, "N", "load the weights in 4 or 8 bits, with bitsandbytes on a GPU; 0: not quantised")
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterSettings:
-    """What is trained of the model."""
-
-    kind: Literal["lora", "dora", "none"] = option(
-        _ADAPTER.kind, "KIND", "an adapter, or none to train all weights", flag="adapter"
-    )
-    rank: int = option(_ADAPTER.rank, "N", "rank of the adapter", flag="lora-rank", bound=AT_LEAST_1)
-    alpha: float = option(_ADAPTER.alpha, "N", "scale of the adapter", flag="lora-alpha", bound=MORE_THAN_0)
-    dropout: float = option(_ADAPTER.dropout, "N", "dropout of the adapter", flag="lora-dropout", bound=NOT_NEGATIVE)
-    targets: tuple[str, ...] = option(
-        _ADAPTER.targets,
-        "NAME",
-        "module that gets an adapter; can be repeated (default: all linear layers but the last)",
-        flag="lora-target",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class DataSettings:
-    """How rows become tokens."""
-
-    max_length: int = option(
-        _DATA.max_length,
-        "N",
-        "tokens of the longest sequence; longer rows are left out, rollouts end before it, and both are counted; 0: "
-        "the model's context",
-        bound=AT_LEAST_0,
-    )
-    packing: bool = switch("put several sequences into one row of a batch (sft, bc)")
-    tokens_of: tuple[str, ...] = option(
-        _DATA.tokens_of,
-        "MODEL",
-        "recorded model that has the same tokenizer as --model: its name, its id on the server of vllm:URL, or all of "
-        "vllm:URL if the record lacks that id; can be repeated",
-    )
-    ignore_token_ids: bool = switch("encode the text by the chat template, even if its token ids were recorded")
-    exclude: tuple[str, ...] = option(
-        _DATA.exclude,
-        "NAME",
-        "a repository, an instance's id or a .jsonl file of rows that must not be trained on, besides the "
-        "repositories of SWE-bench; can be repeated",
-    )
-    allow_contaminated: bool = switch("train on repositories and instances of evaluation sets nevertheless")
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizationSettings:
-    """How the weights change."""
-
-    epochs: float = option(_OPTIMIZATION.epochs, "N", "passes over the data", bound=MORE_THAN_0)
-    updates: int = option(
-        _OPTIMIZATION.updates,
-        "N",
-        "number of updates, which grpo and reinforce need; 0: by --epochs",
-        bound=AT_LEAST_0,
-    )
-    batch: int = option(_OPTIMIZATION.batch, "N", "sequences at a time on each device", bound=AT_LEAST_1)
-    accumulation: int = option(_OPTIMIZATION.accumulation, "N", "batches in one update", bound=AT_LEAST_1)
-    learning_rate: float = option(_OPTIMIZATION.learning_rate, "N", "highest learning rate", bound=NOT_NEGATIVE)
-    schedule: Literal["cosine", "linear", "constant"] = option(
-        _OPTIMIZATION.schedule, "NAME", "how the learning rate falls after the warmup"
-    )
-    warmup: float = option(_OPTIMIZATION.warmup, "N", "share of the updates of the warmup", bound=NOT_NEGATIVE)
-    weight_decay: float = option(_OPTIMIZATION.weight_decay, "N", "weight decay of AdamW", bound=NOT_NEGATIVE)
-    clip: float = option(_OPTIMIZATION.clip, "N", "largest norm of the gradient", bound=MORE_THAN_0)
-    gradient_checkpointing: bool = switch("save memory by computing activations twice")
-    sharding: bool = switch("spread the weights over all GPUs (FSDP)")
-    beta: float | None = option(
-        None, "N", "weight of the distance to the first model (default: TRL's for the method)", bound=NOT_NEGATIVE
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SavingSettings:
-    """When checkpoints are written."""
-
-    every: int = option(
-        _SAVING.every, "N", "updates between two checkpoints", flag="checkpoint-every", bound=AT_LEAST_1
-    )
-    keep: int = option(_SAVING.keep, "N", "checkpoints to keep", flag="checkpoints", bound=AT_LEAST_1)
-
-
-@dataclass(frozen=True, slots=True)
-class TrackingSettings:
-    """Where metrics go; they are always in metrics.jsonl of the run's folder."""
-
-    tracker: Literal["", "trackio", "wandb", "mlflow", "tensorboard"] = option(
-        "", "NAME", "also report to trackio, wandb, mlflow or tensorboard"
-    )
-    run_name: str = option("", "NAME", "name of the run for the tracker (default: the folder's)")
-    every: int = option(
-        _TRACKING.every,
-        "N",
-        "updates between two lines of metrics; each checkpoint has one, too",
-        flag="log-every",
-        bound=AT_LEAST_1,
-    )
-    samples: int = option(
-        _TRACKING.samples,
-        "N",
-        "rollouts of each update in rollouts.jsonl (grpo, reinforce)",
-        flag="log-rollouts",
-        bound=AT_LEAST_0,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainLanguageSettings(CommandSettings):
     """What every training of a language model has."""
 
+    method: ClassVar[Method]
     out: Path = option(Path("trained"), "FOLDER", "folder of the run; a run that was ended continues there")
-    seed: int = shared("seed", help="random seed: of the data's order, new weights and samples")
-    base: BaseSettings = section(BaseSettings)
-    adapter: AdapterSettings = section(AdapterSettings)
-    data: DataSettings = section(DataSettings)
-    optimization: OptimizationSettings = section(OptimizationSettings)
-    saving: SavingSettings = section(SavingSettings)
-    tracking: TrackingSettings = section(TrackingSettings)
+    seed: int = shared("seed", help="random seed: of the data's order, new weights and samples", bound=AT_LEAST_0)
+    base: Base = section(Base)
+    adapter: Adapter = section(Adapter)
+    data: Data = section(Data)
+    optimization: Optimization = section(Optimization)
+    saving: Saving = section(Saving)
+    tracking: Tracking = section(Tracking)
+
+    def check(self) -> None:
+        """Refuse batches that are too small for the method."""
+        if self.method is Method.KTO and self.optimization.batch < 2:
+            raise SettingsError("kto compares the rows of a batch: --batch must be at least 2", option="batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +65,8 @@ class TrainRowsSettings(TrainLanguageSettings):
 class TrainSftSettings(TrainRowsSettings):
     """Train a language model on rollouts that succeeded (supervised fine-tuning)."""
 
+    method = Method.SFT
+    without = _OF_OWN_ROLLOUTS | {"beta"}
     example: ClassVar[str] = "ssr train sft .ssr --model Qwen/Qwen2.5-Coder-0.5B-Instruct --out tuned"
 
 
@@ -198,6 +74,8 @@ class TrainSftSettings(TrainRowsSettings):
 class TrainBcSettings(TrainRowsSettings):
     """Train a language model on single replies of rollouts that succeeded (behaviour cloning)."""
 
+    method = Method.BC
+    without = _OF_OWN_ROLLOUTS | {"beta"}
     example: ClassVar[str] = "ssr train bc .ssr --model Qwen/Qwen2.5-Coder-0.5B-Instruct --out tuned"
 
 
@@ -205,6 +83,8 @@ class TrainBcSettings(TrainRowsSettings):
 class TrainDpoSettings(TrainRowsSettings):
     """Train a language model on pairs of a better and a worse reply (direct preference optimisation)."""
 
+    method = Method.DPO
+    without = _OF_OWN_ROLLOUTS | _OF_TOKENS
     example: ClassVar[str] = "ssr train dpo .ssr --model tuned/merged --learning-rate 5e-6 --out preferred"
 
 
@@ -212,37 +92,16 @@ class TrainDpoSettings(TrainRowsSettings):
 class TrainKtoSettings(TrainRowsSettings):
     """Train a language model on replies that are labelled good or bad (Kahneman-Tversky optimisation)."""
 
+    method = Method.KTO
+    without = _OF_OWN_ROLLOUTS | _OF_TOKENS
     example: ClassVar[str] = "ssr train kto .ssr --model tuned/merged --batch 4 --out preferred"
 
 
 @dataclass(frozen=True, slots=True)
-class PolicySettings:
+class PolicySettings(Policy):
     """How the model acts while it is trained."""
 
-    roles: Literal["solver", "injector", "both"] = option(
-        _POLICY.roles, "NAME", "what it learns: to repair, to inject, or both in each update"
-    )
     strategy: str = option("direct", "NAME", "strategy of the injector", is_own=True, choices=lambda: strategies())
-    group: int = option(_POLICY.group, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
-    tasks: int = option(
-        _POLICY.tasks,
-        "N",
-        "tasks in one update; with both roles half of them for each, and a multiple of twice the processes",
-        flag="tasks",
-        bound=AT_LEAST_1,
-    )
-    completion_tokens: int = option(
-        _POLICY.completion_tokens, "N", "tokens of one rollout, without its prompt", bound=AT_LEAST_1
-    )
-    reply_tokens: int = option(_POLICY.reply_tokens, "N", "tokens of one reply", bound=AT_LEAST_1)
-    temperature: float = option(_POLICY.temperature, "N", "sampling temperature", bound=MORE_THAN_0, is_own=True)
-    top_p: float = option(_POLICY.top_p, "N", "sampling top-p", bound=FRACTION, is_own=True)
-    vllm: str = option(
-        _POLICY.vllm,
-        "URL",
-        "generate on this server, started by `trl vllm-serve` (default: with transformers)",
-        is_personal=True,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +123,7 @@ class RewardSettings:
 class TrainPolicySettings(TrainLanguageSettings):
     """What every training on the model's own rollouts has."""
 
+    without = _OF_TOKENS | {"epochs", "accumulation", "rollout-usd", "rollout-tokens"}
     source: tuple[Path, ...] = required(
         "PROJECT",
         "projects in which bugs are injected and repaired, or datasets whose rows are repaired",
@@ -289,6 +149,7 @@ class TrainPolicySettings(TrainLanguageSettings):
 class TrainGrpoSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (GRPO); it injects bugs, repairs them, or both."""
 
+    method = Method.GRPO
     example: ClassVar[str] = "ssr train grpo . --model tuned/merged --updates 100 --out policy"
 
 
@@ -296,4 +157,5 @@ class TrainGrpoSettings(TrainPolicySettings):
 class TrainReinforceSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (REINFORCE, with the group's mean as the baseline)."""
 
+    method = Method.REINFORCE
     example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/merged --updates 100 --out policy"

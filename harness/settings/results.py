@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from harness.records.rewards import ALPHA, KINDS
-from harness.settings.commands import CommandSettings
-from harness.settings.sections import rule_option, section
+from harness.settings.plan import CommandSettings, section
+from harness.settings.sections import rule_option
 from pytest_ssr.options import INNER_FRACTION, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from harness.settings.commands import CommandSettings
+from harness.settings.plan import CommandSettings
 from pytest_ssr.options import NOT_NEGATIVE, option, required, shared, switch
 
 _STORE = "a store; a folder that does not exist becomes one"

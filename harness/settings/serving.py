@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.settings.commands import CommandSettings
+from harness.settings.plan import CommandSettings
 from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, option, required
 
 _STORE = Path(".ssr")

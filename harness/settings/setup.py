@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.settings.commands import CommandSettings
-from harness.settings.sections import ExecutionSettings, section
+from harness.settings.plan import CommandSettings, section
+from harness.settings.sections import ExecutionSettings
 from pytest_ssr.options import option, required, shared, switch
 
 SHELLS = ("bash", "fish", "zsh")

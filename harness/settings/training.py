@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.records.rewards import ALPHA
-from harness.settings.commands import CommandSettings
-from harness.settings.sections import ExecutionSettings, jobs_option, ray_option, section
+from harness.settings.plan import CommandSettings, section
+from harness.settings.sections import ExecutionSettings, jobs_option, ray_option
 from pytest_ssr.options import AT_LEAST_1, FRACTION, INNER_FRACTION, option, required, shared, switch
 
 _LESSON = option(

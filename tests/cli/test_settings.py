@@ -13,12 +13,12 @@ from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
 from harness.cli.app import COMMANDS, parse
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
-from harness.cli.parameters import leaves_of
 from harness.exporters.protocol import Choices
 from harness.injectors.model import STRATEGIES
-from harness.settings.commands import InjectSettings, OriginKind, PlaySettings, RunSettings, SolveSettings
+from harness.settings.commands import InjectSettings, PlaySettings, RunSettings, SolveSettings
+from harness.settings.plan import OriginKind, leaves_of
+from harness.settings.players import JudgeSettings
 from harness.settings.results import ExportSettings
-from harness.settings.sections import JudgeSettings
 from pytest_ssr.campaign.factory import INJECTORS
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.options import INJECTOR_NAMES, SANDBOX_NAMES, PluginSettings, options_of

@@ -383,7 +383,7 @@ def test_options_for_the_judge(tmp_path: Path) -> None:
         settings = parsed.settings
         assert isinstance(settings, SolveSettings)
         judge = chosen_judge(
-            settings.players.judge, open_players(settings.players, settings.typed, tmp_path, Extensions())
+            settings.players.judge, open_players(settings.players, tmp_path, Extensions())
         )
         assert judge is not None
         assert (judge.sampling.temperature, judge.sampling.max_tokens) == (0.2, most)

@@ -112,8 +112,6 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     if isinstance(settings, EvalSettings):
         predictions = read_predictions(settings.predictions, instances, report)
         return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
-    if settings.players.judge.model and "judge" in settings.typed:
-        raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
     return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True, report=report)
 
 
@@ -144,7 +142,7 @@ def _open_rollouts(
 ) -> RolloutWork:
     """Return the rollouts of a run. workers: how many share its budget. report: called with what a server lacks."""
     chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
-    players = open_players(chosen, settings.typed, store.root, load_extensions())
+    players = open_players(chosen, store.root, load_extensions())
     solver = chosen_solver(chosen, players)
     note_remarks(players, report)
 

@@ -12,7 +12,7 @@ from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players, read_statement
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
-from harness.cli.remote_players import PlayersRecipe, require_reachable
+from harness.cli.remote_players import PlayersRecipe
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.injectors.model import ModelInjector
@@ -29,7 +29,6 @@ from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
-from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.project.snapshot import require_directory
@@ -49,9 +48,9 @@ def solve(settings: SolveSettings) -> int:
     """Run rollouts on one artifact; return 0 if one resolves it, 1 if none does, 3 if none has a grade."""
     require_directory(settings.repo)
     solver_name, store_path = settings.players.solver.name, settings.store or settings.repo / ".ssr"
-    statement = read_statement(settings.statement, solver_name)
+    statement = read_statement(settings.statement)
     extensions = load_extensions(settings.repo)
-    with open_players(settings.players, settings.typed, store_path, extensions) as players:
+    with open_players(settings.players, store_path, extensions) as players:
         solver = chosen_solver(settings.players, players)
         judge = chosen_judge(settings.players.judge, players)
         store = Store(store_path)
@@ -148,15 +147,12 @@ def _report_solved(
 def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
-    require_reachable(settings.ray, settings.injector, settings.players.solver.name, settings.players.judge.model)
-    if "by-script" in settings.typed and not injector_writes_code(settings.injector):
-        raise SettingsError(f"--by-script is for a model that injects, not for {settings.injector}", option="by-script")
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
     store_path = settings.store or directory / ".ssr"
     extensions = extensions_of_sources(settings.source, conftest=settings.conftest, ray=settings.ray)
-    with open_players(settings.players, settings.typed, store_path, extensions, injector=settings.injector) as players:
+    with open_players(settings.players, store_path, extensions) as players:
         by_model = injector_writes_code(settings.injector)
         injectors = [] if by_model else load_injectors(settings.injector, extensions.injectors())
         model = None

@@ -6,9 +6,9 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_instances
@@ -19,15 +19,7 @@ from harness.cli.write_errors import writing
 from harness.settings.language import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
     SOLVER,
-    Adapter,
-    Base,
-    Data,
-    Method,
-    Optimization,
     Plan,
-    Policy,
-    Saving,
-    Tracking,
 )
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import Rule
@@ -37,89 +29,45 @@ if TYPE_CHECKING:
     from harness.environments import DatasetTasks, StoreTasks
     from harness.training.language.policy_rollouts import PolicyEnvironment
 
-_Part = TypeVar("_Part")
-_ON_TOKENS = (Method.SFT, Method.BC)
-_ON_ROWS = (*_ON_TOKENS, Method.DPO, Method.KTO)
-_WITH_EFFECT = {
-    "packing": _ON_TOKENS,
-    "tokens-of": _ON_TOKENS,
-    "ignore-token-ids": _ON_TOKENS,
-    "epochs": _ON_ROWS,
-    "accumulation": _ON_ROWS,
-    "log-rollouts": (Method.GRPO, Method.REINFORCE),
-    "rollout-usd": (),
-    "rollout-tokens": (),
-    "beta": (Method.DPO, Method.KTO, Method.GRPO, Method.REINFORCE),
-}
-"""The methods in which an option has an effect, for options that not all methods use."""
 
+def train_on_rows(settings: TrainRowsSettings) -> int:
+    """Train on rows; return 0."""
+    from harness.training.language import training
 
-def train_sft(settings: TrainRowsSettings) -> int:
-    """Train by sft; return 0."""
-    return _train_on_rows(settings, Method.SFT)
-
-
-def train_bc(settings: TrainRowsSettings) -> int:
-    """Train by bc; return 0."""
-    return _train_on_rows(settings, Method.BC)
-
-
-def train_dpo(settings: TrainRowsSettings) -> int:
-    """Train by dpo; return 0."""
-    return _train_on_rows(settings, Method.DPO)
-
-
-def train_kto(settings: TrainRowsSettings) -> int:
-    """Train by kto; return 0."""
-    return _train_on_rows(settings, Method.KTO)
-
-
-def _train_on_rows(settings: TrainRowsSettings, method: Method) -> int:
-    from harness.training.language.training import train_on_rows
-
-    plan = plan_of(settings, method, {"sources": sorted(_location(source) for source in settings.source)})
+    plan = plan_of(settings, {"sources": sorted(_location(source) for source in settings.source)})
     terminal = Terminal(quiet=settings.json)
     with _alone(settings.out):
-        report = train_on_rows(settings.source, plan, terminal.status)
+        report = training.train_on_rows(settings.source, plan, terminal.status)
     print_report(report, terminal, as_json=settings.json)
     return ExitCode.DONE
 
 
-def train_grpo(settings: TrainPolicySettings) -> int:
-    """Train by grpo; return 0."""
-    return _train_in_environment(settings, Method.GRPO)
-
-
-def train_reinforce(settings: TrainPolicySettings) -> int:
-    """Train by reinforce; return 0."""
-    return _train_in_environment(settings, Method.REINFORCE)
-
-
-def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
+def train_in_environment(settings: TrainPolicySettings) -> int:
+    """Train on the model's own rollouts; return 0."""
+    from harness.training.language import reinforcement
     from harness.training.language.contamination import Excluded, require_clean
-    from harness.training.language.reinforcement import train_in_environment
 
     _require_sources(settings)
     excluded = Excluded(settings.data.exclude)
     namesakes = require_clean(_names(settings), excluded, forced=settings.data.allow_contaminated)
-    policy = _part(Policy, settings.policy)
+    policy = asdict(settings.policy)
     limits = limits_of(settings.limits)
     plain = {
         "projects": [_location(source) for source in settings.source],
         "selection": asdict(settings.selection),
-        "policy": asdict(policy),
+        "strategy": policy.pop("strategy"),
+        "policy": policy,
         "limits": asdict(limits),
-        "strategy": settings.policy.strategy,
         "alpha": settings.alpha,
         **({"rule": str(settings.rule)} if settings.rule is not Rule.STRICT else {}),
         **({"reward": asdict(settings.reward)} if settings.reward != RewardSettings() else {}),
         **({"tools": settings.tools} if settings.tools else {}),
     }
-    plan = plan_of(settings, method, plain)
+    plan = plan_of(settings, plain)
     terminal = Terminal(quiet=settings.json)
     with _alone(settings.out):
         environment = _environment(settings, limits)
-        report = train_in_environment(plan, policy, environment, terminal.status, namesakes)
+        report = reinforcement.train_in_environment(plan, settings.policy, environment, terminal.status, namesakes)
     print_report(report, terminal, as_json=settings.json)
     return ExitCode.DONE
 
@@ -250,38 +198,22 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def plan_of(settings: TrainLanguageSettings, method: Method, environment: dict[str, Any] | None = None) -> Plan:
-    """Return the plan of a training; raises SettingsError for values that do not go together."""
+def plan_of(settings: TrainLanguageSettings, environment: dict[str, Any] | None = None) -> Plan:
+    """Return the plan of a training; raises SettingsError if it has no folder."""
     if not settings.out.is_dir() and (settings.out.exists() or settings.out.is_symlink()):
         raise SettingsError(f"--out {settings.out} is not a folder", option="out")
-    if settings.base.bits not in (0, 4, 8):
-        raise SettingsError(f"--bits {settings.base.bits} is not 0, 4 or 8", option="bits")
-    without = [name for name, methods in _WITH_EFFECT.items() if name in settings.typed and method not in methods]
-    if without:
-        used = f"; it is for {', '.join(_WITH_EFFECT[without[0]])}" if _WITH_EFFECT[without[0]] else ""
-        raise SettingsError(f"--{without[0]} has no effect in {method}{used}", option=without[0])
-    if method is Method.KTO and settings.optimization.batch < 2:
-        raise SettingsError("kto compares the rows of a batch: --batch must be at least 2", option="batch")
-    if settings.seed < 0:
-        raise SettingsError(f"--seed {settings.seed} must be at least 0", option="seed")
     return Plan(
-        method,
+        settings.method,
         settings.out,
-        _part(Base, settings.base),
-        _part(Adapter, settings.adapter),
-        _part(Data, settings.data),
-        _part(Optimization, settings.optimization),
-        _part(Saving, settings.saving),
-        _part(Tracking, settings.tracking),
+        settings.base,
+        settings.adapter,
+        settings.data,
+        settings.optimization,
+        settings.saving,
+        settings.tracking,
         settings.seed,
         environment or {},
     )
-
-
-def _part(kind: type[_Part], section: Any) -> _Part:
-    """Return a part of the plan from the section of settings whose fields have the same names."""
-    names = [item.name for item in fields(kind) if hasattr(section, item.name)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(section, name) for name in names})
 
 
 def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -> None:

@@ -6,9 +6,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, FRACTION, MORE_THAN_0, NOT_NEGATIVE, option, required, switch
 
 INJECTOR, SOLVER = "injector", "solver"
 """The roles of a model."""
@@ -40,117 +41,152 @@ class Method(StrEnum):
 class Base:
     """The model that is trained."""
 
-    model: str
-    """A folder, or a name on the hub."""
-    chat_template: Path | None = None
-    """A file that replaces the tokenizer's chat template."""
-    dtype: str = "auto"
-    """`float32` or `bfloat16`; `auto` is float32, but bfloat16 for the weights below an adapter on a GPU.
+    model: str = required("MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True)
+    chat_template: Path | None = option(None, "FILE", "use this chat template instead of the tokenizer's")
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto",
+        "NAME",
+        "type of the weights; auto: float32, but bfloat16 below an adapter on a GPU. A GPU calculates in bfloat16, "
+        "unless this is float32",
+    )
+    bits: int = option(0, "N", "load the weights in 4 or 8 bits, with bitsandbytes on a GPU; 0: not quantised")
 
-    A GPU calculates in bfloat16, unless this is `float32`.
-    """
-    bits: int = 0
-    """Bits of each weight after quantisation, 4 or 8; 0: none."""
+    def __post_init__(self) -> None:
+        """Raise SettingsError for numbers of bits that no quantisation has."""
+        if self.bits not in (0, 4, 8):
+            raise SettingsError(f"--bits {self.bits} is not 0, 4 or 8", option="bits")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What is trained of it: an adapter, or all weights."""
+    """What is trained of the model."""
 
-    kind: str = "lora"
-    """`lora`, `dora`, or `none` for all weights."""
-    rank: int = 16
-    alpha: float = 32.0
-    dropout: float = 0.0
-    targets: tuple[str, ...] = ()
-    """Names of modules; empty: all linear layers but the last."""
+    kind: Literal["lora", "dora", "none"] = option(
+        "lora", "KIND", "an adapter, or none to train all weights", flag="adapter"
+    )
+    rank: int = option(16, "N", "rank of the adapter", flag="lora-rank", bound=AT_LEAST_1)
+    alpha: float = option(32.0, "N", "scale of the adapter", flag="lora-alpha", bound=MORE_THAN_0)
+    dropout: float = option(0.0, "N", "dropout of the adapter", flag="lora-dropout", bound=NOT_NEGATIVE)
+    targets: tuple[str, ...] = option(
+        (),
+        "NAME",
+        "module that gets an adapter; can be repeated (default: all linear layers but the last)",
+        flag="lora-target",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
     """How rows become tokens."""
 
-    max_length: int = 0
-    """Tokens of the longest sequence; 0: the model's context. Longer rows are left out, and rollouts end before it."""
-    packing: bool = False
-    """Put several sequences into one row of a batch."""
-    tokens_of: tuple[str, ...] = ()
-    """Recorded models whose tokenizer is that of the model."""
-    ignore_token_ids: bool = False
-    """Encode the text by the chat template, even if its token ids were recorded."""
-    exclude: tuple[str, ...] = ()
-    """Repositories, instances and `.jsonl` files of rows that must not be trained on, besides those of SWE-bench."""
-    allow_contaminated: bool = False
-    """Train on them nevertheless."""
+    max_length: int = option(
+        0,
+        "N",
+        "tokens of the longest sequence; longer rows are left out, rollouts end before it, and both are counted; 0: "
+        "the model's context",
+        bound=AT_LEAST_0,
+    )
+    packing: bool = switch("put several sequences into one row of a batch (sft, bc)")
+    tokens_of: tuple[str, ...] = option(
+        (),
+        "MODEL",
+        "recorded model that has the same tokenizer as --model: its name, its id on the server of vllm:URL, or all of "
+        "vllm:URL if the record lacks that id; can be repeated",
+    )
+    ignore_token_ids: bool = switch("encode the text by the chat template, even if its token ids were recorded")
+    exclude: tuple[str, ...] = option(
+        (),
+        "NAME",
+        "a repository, an instance's id or a .jsonl file of rows that must not be trained on, besides the "
+        "repositories of SWE-bench; can be repeated",
+    )
+    allow_contaminated: bool = switch("train on repositories and instances of evaluation sets nevertheless")
 
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
     """How the weights change."""
 
-    epochs: float = 1.0
-    updates: int = 0
-    """Number of updates; 0: as many as the epochs have."""
-    batch: int = 1
-    """Sequences at a time on each device."""
-    accumulation: int = 8
-    """Batches in one update."""
-    learning_rate: float = 1e-4
-    schedule: str = "cosine"
-    warmup: float = 0.03
-    """Share of the updates in which the learning rate rises."""
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    """The largest norm of the gradient."""
-    gradient_checkpointing: bool = False
-    """Compute activations twice, to save memory."""
-    sharding: bool = False
-    """Spread the weights over all GPUs (FSDP)."""
-    beta: float | None = None
-    """Weight of the distance to the first model; None: TRL's default for the method."""
+    epochs: float = option(1.0, "N", "passes over the data", bound=MORE_THAN_0)
+    updates: int = option(
+        0,
+        "N",
+        "number of updates, which grpo and reinforce need; 0: by --epochs",
+        bound=AT_LEAST_0,
+    )
+    batch: int = option(1, "N", "sequences at a time on each device", bound=AT_LEAST_1)
+    accumulation: int = option(8, "N", "batches in one update", bound=AT_LEAST_1)
+    learning_rate: float = option(1e-4, "N", "highest learning rate", bound=NOT_NEGATIVE)
+    schedule: Literal["cosine", "linear", "constant"] = option(
+        "cosine", "NAME", "how the learning rate falls after the warmup"
+    )
+    warmup: float = option(0.03, "N", "share of the updates of the warmup", bound=NOT_NEGATIVE)
+    weight_decay: float = option(0.0, "N", "weight decay of AdamW", bound=NOT_NEGATIVE)
+    clip: float = option(1.0, "N", "largest norm of the gradient", bound=MORE_THAN_0)
+    gradient_checkpointing: bool = switch("save memory by computing activations twice")
+    sharding: bool = switch("spread the weights over all GPUs (FSDP)")
+    beta: float | None = option(
+        None, "N", "weight of the distance to the first model (default: TRL's for the method)", bound=NOT_NEGATIVE
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """When a checkpoint is written."""
+    """When checkpoints are written."""
 
-    every: int = 50
-    """Updates between two checkpoints."""
-    keep: int = 2
-    """The number of checkpoints that are kept."""
+    every: int = option(50, "N", "updates between two checkpoints", flag="checkpoint-every", bound=AT_LEAST_1)
+    keep: int = option(2, "N", "checkpoints to keep", flag="checkpoints", bound=AT_LEAST_1)
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """Where metrics go besides the run's folder."""
+    """Where metrics go; they are always in metrics.jsonl of the run's folder."""
 
-    tracker: str = ""
-    """`trackio`, `wandb`, `mlflow` or `tensorboard`; empty: nowhere."""
-    run_name: str = ""
-    every: int = 1
-    """Updates between two lines of metrics."""
-    samples: int = 2
-    """Rollouts of each update that are written to rollouts.jsonl."""
+    tracker: Literal["", "trackio", "wandb", "mlflow", "tensorboard"] = option(
+        "", "NAME", "also report to trackio, wandb, mlflow or tensorboard"
+    )
+    run_name: str = option("", "NAME", "name of the run for the tracker (default: the folder's)")
+    every: int = option(
+        1,
+        "N",
+        "updates between two lines of metrics; each checkpoint has one, too",
+        flag="log-every",
+        bound=AT_LEAST_1,
+    )
+    samples: int = option(
+        2,
+        "N",
+        "rollouts of each update in rollouts.jsonl (grpo, reinforce)",
+        flag="log-rollouts",
+        bound=AT_LEAST_0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the model acts and learns from it."""
+    """How the model acts while it is trained."""
 
-    roles: str = "both"
-    """`solver`, `injector` or `both`."""
-    group: int = 8
-    """Rollouts of one task in one update."""
-    tasks: int = 2
-    """Tasks in one update; with both roles an even number, half for each."""
-    completion_tokens: int = 4096
-    """Tokens of one rollout, without its prompt."""
-    reply_tokens: int = 1024
-    """Tokens of one reply."""
-    temperature: float = 1.0
-    top_p: float = 1.0
-    vllm: str = ""
-    """The address of a server that `trl vllm-serve` started; empty: transformers generates."""
+    roles: Literal["solver", "injector", "both"] = option(
+        "both", "NAME", "what it learns: to repair, to inject, or both in each update"
+    )
+    group: int = option(8, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
+    tasks: int = option(
+        2,
+        "N",
+        "tasks in one update; with both roles half of them for each, and a multiple of twice the processes",
+        flag="tasks",
+        bound=AT_LEAST_1,
+    )
+    completion_tokens: int = option(4096, "N", "tokens of one rollout, without its prompt", bound=AT_LEAST_1)
+    reply_tokens: int = option(1024, "N", "tokens of one reply", bound=AT_LEAST_1)
+    temperature: float = option(1.0, "N", "sampling temperature", bound=MORE_THAN_0, is_own=True)
+    top_p: float = option(1.0, "N", "sampling top-p", bound=FRACTION, is_own=True)
+    vllm: str = option(
+        "",
+        "URL",
+        "generate on this server, started by `trl vllm-serve` (default: with transformers)",
+        is_personal=True,
+    )
 
     def __post_init__(self) -> None:
         """Raise SettingsError for values that cannot work."""
