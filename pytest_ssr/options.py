@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
 ANNOTATIONS = ("auto", "on", "off")
@@ -21,27 +21,34 @@ STORE_MARK = "ssr-store.json"
 _KEY = "option"
 
 
-Bound: TypeAlias = Callable[[float], str]
-"""Returns the end of a message about a value that does not meet a condition, and an empty string if it does."""
+class Bound(NamedTuple):
+    """What a number must meet."""
 
+    text: str
+    """The end of a message about one that does not."""
+    low: float = -math.inf
+    high: float = math.inf
+    is_above_low: bool = False
+    """Whether `low` itself is too low."""
+    is_below_high: bool = False
 
-def _bound(text: str, holds: Callable[[float], bool]) -> Bound:
-    def problem(value: float) -> str:
+    def problem(self, value: float) -> str:
+        """Return the end of a message about a value that is out of bounds, empty for any other."""
+        is_high = value > self.low if self.is_above_low else value >= self.low
+        is_low = value < self.high if self.is_below_high else value <= self.high
         shown = f"{value:g}" if isinstance(value, float) else str(value)
-        return "" if holds(value) else f"{text}, not {shown}"
-
-    return problem
+        return "" if is_high and is_low else f"{self.text}, not {shown}"
 
 
-AT_LEAST_0 = _bound("must be at least 0", lambda value: value >= 0)
-AT_LEAST_1 = _bound("must be at least 1", lambda value: value >= 1)
-MORE_THAN_0 = _bound("must be more than 0", lambda value: value > 0)
-NOT_NEGATIVE = _bound("must be at least 0, and finite", lambda value: 0 <= value < math.inf)
-FINITE = _bound("must be finite", math.isfinite)
-FRACTION = _bound("must be in (0, 1]", lambda value: 0 < value <= 1)
-FRACTION_OR_0 = _bound("must be in [0, 1]", lambda value: 0 <= value <= 1)
-PERCENT = _bound("must be from 0 to 100", lambda value: 0 <= value <= 100)
-INNER_FRACTION = _bound("must be in (0, 1)", lambda value: 0 < value < 1)
+AT_LEAST_0 = Bound("must be at least 0", low=0)
+AT_LEAST_1 = Bound("must be at least 1", low=1)
+MORE_THAN_0 = Bound("must be more than 0", low=0, is_above_low=True)
+NOT_NEGATIVE = Bound("must be at least 0, and finite", low=0, is_below_high=True)
+FINITE = Bound("must be finite", is_above_low=True, is_below_high=True)
+FRACTION = Bound("must be in (0, 1]", low=0, high=1, is_above_low=True)
+FRACTION_OR_0 = Bound("must be in [0, 1]", low=0, high=1)
+PERCENT = Bound("must be from 0 to 100", low=0, high=100)
+INNER_FRACTION = Bound("must be in (0, 1)", low=0, high=1, is_above_low=True, is_below_high=True)
 
 
 class Option(NamedTuple):
@@ -154,7 +161,7 @@ class PluginSettings:
     )
     budget_tokens: int | None = option(
         None,
-        "N",
+        "TOKENS",
         "token limit of the whole run, shared by its workers (default: no limit)",
         bound=MORE_THAN_0,
         key="budget.tokens",
@@ -170,7 +177,7 @@ class PluginSettings:
         5.0, "USD", "cost limit of one attempt of a model, if its prices are known", bound=MORE_THAN_0, key="limits.usd"
     )
     rollout_tokens: int = option(
-        2_000_000, "N", "token limit of one attempt of a model", bound=MORE_THAN_0, key="limits.tokens"
+        2_000_000, "TOKENS", "token limit of one attempt of a model", bound=MORE_THAN_0, key="limits.tokens"
     )
     steps: int = option(100, "N", "limit of replies in one attempt of a model", bound=MORE_THAN_0, key="limits.steps")
     sandbox: str = option(

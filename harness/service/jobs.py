@@ -5,42 +5,107 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from harness.service.projects import IMAGE, Project
 from harness.service.queue import Job, JobKind
+from harness.settings.commands import InjectSettings, PlaySettings, SolveSettings, ValidateSettings
+from harness.settings.plan import CommandSettings, Leaf, Origin, OriginKind, build, leaves_of
+from harness.settings.results import ExportSettings, LeaderboardSettings
 from pytest_ssr.errors import ProjectError, SettingsError
-from pytest_ssr.options import INJECTOR_NAMES
+from pytest_ssr.options import INJECTOR_NAMES, Option
 from pytest_ssr.storage.store import Store, resolve_artifact
 
 Value = bool | int | float | str
-_MODEL = r"[a-z0-9][a-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_./:-]*"
+_MODEL = r"[a-z0-9][a-z0-9_.-]*/(?!.*//)[A-Za-z0-9][A-Za-z0-9_./:-]*"
 _OPERATORS = "|".join(INJECTOR_NAMES)
-INJECTOR = re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}")
-"""Names that stand for files or programs of the worker's machine, such as replay:PATH, are not for clients."""
-SOLVER = re.compile(rf"search|(mini-swe-agent:)?{_MODEL}")
-_IMAGE = re.compile(rf"({IMAGE.pattern})?")
+_NAME_PATTERNS = {
+    "injector": re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}"),
+    "solver": re.compile(rf"search|(mini-swe-agent:)?{_MODEL}"),
+    "judge": re.compile(rf"({_MODEL})?"),
+    "image": re.compile(rf"({IMAGE.pattern})?"),
+    "time": re.compile(r"[0-9]{1,6}|([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}s)?(?<=[hms])"),
+}
+"""What the text of an option may be. Names that stand for files, programs or addresses are not for clients."""
 _ARTIFACT = re.compile(r"[0-9a-f]{6,64}")
-_TIME = re.compile(r"[0-9]{1,6}|([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}s)?(?<=[hms])")
-_MAX_TEXT = 200
-_SEEDS = 2**31 - 1
+_NOT_OFFERED = frozenset(
+    (
+        *("json", "config", "store", "sandbox", "python", "conftest", "by-script"),
+        # The command is for a project here, not for a dataset, and nobody sees its terminal.
+        *("shuffle", "images", "annotations", "diffs", "vllm-ready"),
+    )
+)
+"""Options of commands that the service sets itself, or that have no effect in a job."""
+_LOWEST = {"seed": 0}
+_HIGHEST = {
+    "jobs": 64,
+    "attempts": 64,
+    "higher-order": 64,
+    "submissions": 64,
+    "count": 1_000,
+    "changes": 10_000,
+    "rounds": 1_000,
+    "tries": 100_000,
+    "rollout-limit": 86_400,
+    "time-limit": 86_400,
+    "model-timeout": 86_400,
+}
+"""The largest values that clients may choose: what they ask for occupies a worker that others wait for."""
+_MOST, _MAX_TEXT = 2**31 - 1, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a job; its name with dashes is the flag of the command."""
+    """A setting of a job: an option of its command, within the limits of the service."""
 
-    name: str
-    kind: type[bool] | type[int] | type[float] | type[str]
-    help: str
-    default: Value | None = None
-    """What the command uses without it; None if the setting is required."""
-    low: float = -math.inf
-    high: float = math.inf
+    leaf: Leaf
+    choices: Sequence[str] = ()
     pattern: re.Pattern[str] | None = None
-    choices: Callable[[], Sequence[str]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name: that of the flag, with underscores."""
+        return self.leaf.flag.replace("-", "_")
+
+    @property
+    def kind(self) -> type[Value]:
+        """The type of its values."""
+        return self.leaf.kind if self.leaf.kind in (bool, int, float) else str
+
+    @property
+    def help(self) -> str:
+        """What it is for."""
+        return self.leaf.option.help
+
+    @property
+    def unit(self) -> str:
+        """The unit of a number: SECONDS, USD; empty without one."""
+        return self.leaf.option.metavar.lower() if self.leaf.option.metavar in _UNITS else ""
+
+    @property
+    def default(self) -> Value | None:
+        """What the command uses without it; None if the setting is required, or if nothing is used."""
+        default = None if self.leaf.is_required else self.leaf.default
+        return str(default) if isinstance(default, str) else default
+
+    @property
+    def low(self) -> float:
+        """The least value of a number."""
+        bound = self.leaf.option.bound
+        low = bound.low if bound is not None else -_MOST
+        return max(low, _LOWEST.get(self.leaf.flag, -_MOST))
+
+    @property
+    def high(self) -> float:
+        """The largest value of a number."""
+        bound = self.leaf.option.bound
+        high = bound.high if bound is not None else _MOST
+        return min(high, _HIGHEST.get(self.leaf.flag, _MOST))
 
     def check(self, value: object) -> Value:
         """Return the value in the setting's type; raises SettingsError."""
@@ -52,91 +117,127 @@ class Setting:
         if isinstance(value, str):
             return self._check_text(value)
         assert isinstance(value, bool | int | float)
+        bound = self.leaf.option.bound
+        if not isinstance(value, bool) and bound is not None and (problem := bound.problem(value)):
+            raise self._wrong(problem)
         if not self.low <= value <= self.high:
             raise self._wrong(f"should be from {self.low:g} to {self.high:g}")
         return value
 
     def _check_text(self, value: str) -> str:
-        if self.choices is not None and value not in self.choices():
-            raise self._wrong(f"should be one of {', '.join(self.choices())}")
+        if self.choices and value not in self.choices:
+            raise self._wrong(f"should be one of {', '.join(self.choices)}")
         if len(value) > _MAX_TEXT or (self.pattern is not None and not self.pattern.fullmatch(value)):
-            raise self._wrong(f"{value[:40]!r} is not {self.help}")
+            raise self._wrong(f"{value[:40]!r} is not possible in a job: {self.help}")
         return value
 
     def _wrong(self, problem: str) -> SettingsError:
         return SettingsError(f"{self.name} {problem}", option=self.name)
 
+    def schema(self) -> dict[str, Any]:
+        """Return its JSON schema."""
+        schema: dict[str, Any] = {"type": _JSON_TYPES[self.kind], "description": self.help}
+        if self.default is not None:
+            schema["default"] = self.default
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        if self.pattern is not None:
+            schema |= {"pattern": f"^({self.pattern.pattern})$", "maxLength": _MAX_TEXT}
+        if self.kind in (int, float):
+            bound = self.leaf.option.bound
+            is_open = bound is not None and bound.is_above_low and self.low == bound.low
+            schema["exclusiveMinimum" if is_open else "minimum"] = self.low
+            is_open = bound is not None and bound.is_below_high and self.high == bound.high
+            schema["exclusiveMaximum" if is_open else "maximum"] = self.high
+        return schema
+
 
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-
-
-def _formats() -> Sequence[str]:
-    from harness.exporters.formats import FORMATS
-
-    return tuple(FORMATS)
-
-
-_SEED = Setting("seed", int, "random seed", 0, 0, _SEEDS)
-_JOBS = Setting("jobs", int, "parallel processes", 1, 1, 64)
-_INJECTOR_SETTING = Setting("injector", str, "an injector or a model", "mutation,removal,combination", pattern=INJECTOR)
-_OF_SOLVER = (
-    Setting("solver", str, "search or a model", "search", pattern=SOLVER),
-    Setting("attempts", int, "attempts per bug", 8, 1, 64),
-    Setting("tries", int, "candidates in one attempt of search; 0 for 800", 0, 0, 100_000),
-    Setting("rollout_limit", float, "seconds for one attempt", 120.0, 1, 86_400),
-    Setting("budget_usd", float, "cost limit of the job in USD", 10.0, 0.01, 100_000),
-)
-_BUGS = Setting("count", int, "bugs per project and round", 4, 1, 1_000)
-_FULL_ARTIFACT = Setting("artifact", str, "the id of an artifact", pattern=_ARTIFACT)
-SETTINGS: Mapping[JobKind, Sequence[Setting]] = {
-    JobKind.PLAY: (
-        _INJECTOR_SETTING,
-        Setting("rounds", int, "rounds of self-play", 1, 1, 1_000),
-        _BUGS,
-        Setting("higher_order", int, "failed repairs of each bug that are tried as new bugs", 1, 0, 64),
-        *_OF_SOLVER,
-        _SEED,
-        _JOBS,
-    ),
-    JobKind.INJECT: (
-        _INJECTOR_SETTING,
-        Setting("count", int, "number of valid bugs to make", 10, 1, 1_000),
-        Setting("time", str, "a time limit such as 90s, 10m or 1h30m", "1h", pattern=_TIME),
-        Setting("per_hunk", bool, "inverse mutation reverts hunks, not files", False),
-        _SEED,
-        _JOBS,
-    ),
-    JobKind.VALIDATE: (_FULL_ARTIFACT, Setting("per_hunk", bool, "inverse mutation reverts hunks, not files", False)),
-    JobKind.SOLVE: (_FULL_ARTIFACT, *_OF_SOLVER, _SEED, _JOBS),
-    JobKind.EXPORT: (
-        Setting("format", str, "a format of ssr export", choices=_formats),
-        Setting("image", str, "the container image with the project, which slime-prompts needs", "", pattern=_IMAGE),
-        _SEED,
-    ),
-    JobKind.LEADERBOARD: (_SEED,),
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_UNITS = ("SECONDS", "USD", "TOKENS")
+_COMMANDS: Mapping[JobKind, type[CommandSettings]] = {
+    JobKind.PLAY: PlaySettings,
+    JobKind.INJECT: InjectSettings,
+    JobKind.VALIDATE: ValidateSettings,
+    JobKind.SOLVE: SolveSettings,
+    JobKind.EXPORT: ExportSettings,
+    JobKind.LEADERBOARD: LeaderboardSettings,
 }
-"""What a client may set, by the kind of the job."""
+"""The plan of the command that a job of each kind runs."""
 NEED_PROJECT = frozenset({JobKind.PLAY, JobKind.INJECT, JobKind.VALIDATE, JobKind.SOLVE})
 """Kinds of jobs that work on a project; the others work on the whole store."""
 EXPORT = "export"
 """A folder in the one that a job runs in: `ssr export` does not write into the store that it reads."""
 _POSITIONAL = "artifact"
+_ARTIFACT_SETTING = Setting(
+    Leaf(Option("ID", "the id of an artifact", flag=_POSITIONAL, is_argument=True), str, MISSING), pattern=_ARTIFACT
+)
+
+
+@cache
+def settings_of(kind: JobKind) -> Mapping[str, Setting]:
+    """Return what a client may set in jobs of a kind, by its name: all of the command that names nothing of a machine.
+
+    Left out are paths, lists, free text, and what a project may not set either.
+    """
+    settings = [_ARTIFACT_SETTING] if kind in (JobKind.VALIDATE, JobKind.SOLVE) else []
+    for leaf in leaves_of(_COMMANDS[kind]):
+        setting = Setting(leaf, _choices_of(leaf), _NAME_PATTERNS.get(leaf.flag))
+        is_free = setting.kind is str and not setting.choices and setting.pattern is None
+        if not (leaf.option.is_argument or leaf.option.is_personal or is_free or leaf.flag in _NOT_OFFERED):
+            settings.append(setting)
+    return {setting.name: setting for setting in settings}
+
+
+def _choices_of(leaf: Leaf) -> Sequence[str]:
+    if leaf.option.choices is not None:
+        return leaf.option.choices()
+    if isinstance(leaf.kind, type) and issubclass(leaf.kind, StrEnum):
+        return tuple(leaf.kind)
+    return get_args(leaf.kind) if get_origin(leaf.kind) is Literal else ()
+
+
+def schema_of(kind: JobKind) -> dict[str, Any]:
+    """Return the JSON schema of the settings of a kind of job."""
+    settings = settings_of(kind)
+    return {
+        "type": "object",
+        "properties": {name: setting.schema() for name, setting in settings.items()},
+        "required": [name for name, setting in settings.items() if setting.leaf.is_required],
+        "additionalProperties": False,
+    }
 
 
 def validated(kind: JobKind, settings: Mapping[str, object]) -> dict[str, Value]:
-    """Return the settings of a job; raises SettingsError, with the setting as its option, for one that is wrong.
+    """Return the settings of a job that differ from the defaults of its command.
 
-    Settings that are left out keep the defaults of the command.
+    Raises SettingsError, with the setting as its option, for one that is wrong, and for those that the command refuses.
     """
-    known = {setting.name: setting for setting in SETTINGS[kind]}
+    known = settings_of(kind)
     for name in settings:
         if name not in known:
             message = f"{name[:40]!r} is not a setting of {kind}; choose from {', '.join(known)}"
             raise SettingsError(message, option=name[:40])
     for setting in known.values():
-        if setting.default is None and setting.name not in settings:
+        if setting.leaf.is_required and setting.name not in settings:
             raise SettingsError(f"{setting.name} is missing: {setting.help}", option=setting.name)
-    return {name: known[name].check(value) for name, value in settings.items()}
+    checked = {name: known[name].check(value) for name, value in settings.items()}
+    chosen = {n: v for n, v in checked.items() if known[n].leaf.is_required or v != known[n].default}
+    _require_accepted(kind, {known[name].leaf.flag: value for name, value in chosen.items()})
+    return chosen
+
+
+def _require_accepted(kind: JobKind, values: Mapping[str, Value]) -> None:
+    """Raise SettingsError for settings that the command refuses. values: by flag."""
+    command = _COMMANDS[kind]
+    required = {leaf.flag: None for leaf in leaves_of(command) if leaf.is_required}
+    origins = {flag: Origin(OriginKind.FLAG, "") for flag in values}
+    try:
+        build(command, {**required, **values}, origins).check()
+    except SettingsError as error:
+        name = error.option.replace("-", "_")
+        message = str(error).replace(f"--{error.option}", name) if error.option else str(error)
+        raise SettingsError(message, option=name) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def build(settings: type[CommandSettings], values: Mapping[str, Any], origins: M
     """
     for leaf in leaves_of(settings):
         bound = leaf.option.bound
-        if bound is not None and leaf.flag in values and (problem := bound(values[leaf.flag])):
+        if bound is not None and leaf.flag in values and (problem := bound.problem(values[leaf.flag])):
             origin = origins.get(leaf.flag)
             raise SettingsError(f"--{leaf.flag} {problem}{origin.suffix if origin else ''}", option=leaf.flag)
     built: CommandSettings = _build(settings, values, origins=origins)

@@ -50,14 +50,16 @@ class LimitSettings:
     steps: int = shared("steps", help="replies in one rollout")
     seconds: float | None = option(
         None,
-        "N",
+        "SECONDS",
         f"seconds for one rollout (default {_LIMITS.wall_s:g}; 120 for `search`)",
         flag="rollout-limit",
         bound=MORE_THAN_0,
     )
     tokens: int = shared("rollout_tokens", help="tokens in one rollout")
     usd: float = shared("rollout_usd", help="cost of one rollout in USD, if prices are known")
-    command: float = option(_LIMITS.command_s, "N", "seconds for one command", flag="command-limit", bound=MORE_THAN_0)
+    command: float = option(
+        _LIMITS.command_s, "SECONDS", "seconds for one command", flag="command-limit", bound=MORE_THAN_0
+    )
     format_errors: int = option(_LIMITS.format_errors, "N", "replies in a row without a valid call", bound=MORE_THAN_0)
     repeats: int = option(
         _LIMITS.repeats,
@@ -74,21 +76,23 @@ class SamplingSettings:
 
     temperature: float = option(_SAMPLING.temperature, "N", "sampling temperature", bound=NOT_NEGATIVE)
     top_p: float = option(_SAMPLING.top_p, "N", "sampling top-p", bound=FRACTION)
-    max_tokens: int = option(_SAMPLING.max_tokens, "N", "tokens in one reply", bound=MORE_THAN_0)
+    max_tokens: int = option(_SAMPLING.max_tokens, "TOKENS", "tokens in one reply", bound=MORE_THAN_0)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Models in any role. API keys are no settings: they stay in the environment."""
+    """Models in any role; their API keys stay in the environment."""
 
     url: str = option(
         "", "URL", "address of the server of a model PROVIDER/MODEL (default: its provider's)", is_personal=True
     )
-    context: int = option(0, "N", "tokens of a prompt and its reply; 0 for the server's limit", bound=NOT_NEGATIVE)
+    context: int = option(0, "TOKENS", "tokens of a prompt and its reply; 0 for the server's limit", bound=NOT_NEGATIVE)
     timeout: float = option(
-        TIMEOUT_S, "N", "seconds until a reply is complete", flag="model-timeout", bound=MORE_THAN_0
+        TIMEOUT_S, "SECONDS", "seconds until a reply is complete", flag="model-timeout", bound=MORE_THAN_0
     )
-    vllm_ready: float = option(READY_S, "N", "seconds until a server started for vllm:PATH is ready", bound=MORE_THAN_0)
+    vllm_ready: float = option(
+        READY_S, "SECONDS", "seconds until a server started for vllm:PATH is ready", bound=MORE_THAN_0
+    )
     vllm_args: str = option(
         "",
         "WORDS",
@@ -138,7 +142,9 @@ class JudgeSettings:
     temperature: float = option(
         1.0, "N", "sampling temperature of the judge", flag="judge-temperature", bound=NOT_NEGATIVE
     )
-    max_tokens: int = option(1024, "N", "tokens in one reply of the judge", flag="judge-max-tokens", bound=MORE_THAN_0)
+    max_tokens: int = option(
+        1024, "TOKENS", "tokens in one reply of the judge", flag="judge-max-tokens", bound=MORE_THAN_0
+    )
     coefficient: float = option(
         1.0, "N", "weight of the judge's mean score in a solver's reward", flag="judge-coefficient", bound=FINITE
     )

@@ -85,7 +85,7 @@ def number(config: pytest.Config, name: str) -> Any:
     except ValueError:
         raise SettingsError(f"{value.source} takes {article}, not {value.text!r}") from None
     bound = _declaration(name).bound
-    if bound is not None and (problem := bound(result)):
+    if bound is not None and (problem := bound.problem(result)):
         raise SettingsError(f"{value.source} {problem}")
     return result
 

@@ -382,9 +382,7 @@ def test_options_for_the_judge(tmp_path: Path) -> None:
         assert parsed is not None
         settings = parsed.settings
         assert isinstance(settings, SolveSettings)
-        judge = chosen_judge(
-            settings.players.judge, open_players(settings.players, tmp_path, Extensions())
-        )
+        judge = chosen_judge(settings.players.judge, open_players(settings.players, tmp_path, Extensions()))
         assert judge is not None
         assert (judge.sampling.temperature, judge.sampling.max_tokens) == (0.2, most)
         assert judge.votes == 3

@@ -452,7 +452,7 @@ def test_a_project_and_its_jobs(filled: DatabaseRecords, tmp_path: Path) -> None
         assert client.get(f"/api/v1/projects/{project['id']}").json() == project
         assert project in client.get("/api/v1/projects").json()
 
-        wanted = {"kind": "play", "project_id": project["id"], "settings": {"rounds": 2, "budget_usd": 1.5}}
+        wanted = {"kind": "play", "project_id": project["id"], "settings": {"rounds": 2, "tries": 15}}
         key = {"Idempotency-Key": "first"}
         answer = client.post("/api/v1/jobs", json=wanted, headers=key)
         job = answer.json()

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from harness.cli.app import parse
 from harness.database.records import DatabaseRecords
-from harness.service.jobs import NEED_PROJECT, SETTINGS, plan_of, validated
+from harness.service.dashboard.work import job_form, read_job_form
+from harness.service.jobs import NEED_PROJECT, plan_of, schema_of, settings_of, validated
 from harness.service.projects import Project, ProjectErrorCode, ProjectRefusedError, Projects
 from harness.service.queue import Job, JobKind, JobStatus
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
@@ -23,11 +25,13 @@ EXAMPLES: dict[JobKind, dict[str, Any]] = {
         "rounds": 2,
         "count": 3,
         "higher_order": 0,
-        "solver": "search",
+        "solver": "openai/gpt-5",
         "attempts": 2,
-        "tries": 20,
+        "steps": 20,
         "rollout_limit": 30,
         "budget_usd": 1.5,
+        "temperature": 0.5,
+        "judge": "openai/gpt-5",
         "seed": 7,
         "jobs": 2,
     },
@@ -74,53 +78,71 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-@pytest.mark.usefixtures("as_command")
-@pytest.mark.parametrize("kind", JobKind)
-def test_the_command_of_every_kind_is_one_that_ssr_accepts(kind: JobKind, store: Store, project: Path) -> None:
-    assert kind is JobKind.SOLVE or set(EXAMPLES[kind]) == {setting.name for setting in SETTINGS[kind]}
+def parsed_job(kind: JobKind, settings: dict[str, Any], store: Store, project: Path) -> Any:
+    """Return the settings that `ssr` reads from the command line of a job."""
     chosen = project_at(str(project)) if kind in NEED_PROJECT else None
-    for settings in ({}, EXAMPLES[kind]):
-        if not settings and any(setting.default is None for setting in SETTINGS[kind]):
-            continue
-        plan = plan_of(job_for(kind, settings), chosen, store, sandbox="process")
-        assert plan.argv[1:4] == ["-m", "harness.cli", kind]
-        parsed = parse(plan.argv[3:])
-        assert parsed is not None
-        assert parsed.settings.json
+    plan = plan_of(job_for(kind, settings), chosen, store, sandbox="process")
+    assert plan.argv[1:4] == ["-m", "harness.cli", kind]
+    parsed = parse(plan.argv[3:])
+    assert parsed is not None
+    assert parsed.settings.json
+    parsed.settings.check()
+    return parsed.settings
 
 
 @pytest.mark.usefixtures("as_command")
 @pytest.mark.parametrize("kind", JobKind)
-def test_defaults_that_are_shown_are_those_of_the_command(kind: JobKind, store: Store, project: Path) -> None:
-    """A client that reads the defaults of settings and sends them gets the same job."""
-    chosen = project_at(str(project)) if kind in NEED_PROJECT else None
-    needed = {s.name: EXAMPLES[kind][s.name] for s in SETTINGS[kind] if s.default is None}
-    shown = {s.name: s.default for s in SETTINGS[kind] if s.default is not None and s.name != "time"}
-    short, full = (
-        parse(plan_of(job_for(kind, settings), chosen, store, sandbox="process").argv[3:])
-        for settings in (needed, {**needed, **shown})
-    )
-    assert short is not None
-    assert full is not None
-    for name in shown:
-        assert found(short.settings, name) == found(full.settings, name), name
+def test_the_command_accepts_the_settings_of_a_job(kind: JobKind, store: Store, project: Path) -> None:
+    parsed_job(kind, EXAMPLES[kind], store, project)
 
 
-def found(settings: Any, name: str) -> Any:
-    """Return a setting of a command, or of a section of its settings; `solver` is the name in its section."""
-    own = {"solver": ("players", "solver", "name")}.get(name)
-    if own is not None:
-        for part in own:
-            settings = getattr(settings, part)
-        return settings
-    if hasattr(settings, name):
-        return getattr(settings, name)
-    for part in ("players", "solver", "model", "limits"):
-        inner = getattr(settings, part, None)
-        value = found(inner, name) if inner is not None else None
-        if value is not None:
-            return value
-    return None
+@pytest.mark.usefixtures("as_command")
+@pytest.mark.parametrize("kind", JobKind)
+def test_a_form_that_is_sent_unchanged_is_the_command_with_its_defaults(
+    kind: JobKind, store: Store, project: Path
+) -> None:
+    form = job_form(kind)
+    sent = {field.name: field.value for field in form.fields if not field.is_switch}
+    needed = {n: EXAMPLES[kind][n] for n, setting in settings_of(kind).items() if setting.leaf.is_required}
+    sent |= {"kind": str(kind), "key": form.key, **({"project": "p"} if form.needs_project else {}), **needed}
+    _, settings, _, _ = read_job_form(sent)
+    assert settings == needed
+    parsed_job(kind, settings, store, project)
+
+
+@pytest.mark.parametrize("kind", JobKind)
+def test_settings_are_described_as_they_are_checked(kind: JobKind) -> None:
+    schema = schema_of(kind)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert validator.is_valid(EXAMPLES[kind])
+    for name, setting in settings_of(kind).items():
+        for value in (-1, 0, 0.5, 1, 65, 10**6, 2**40, "", "search", "x y", True):
+            try:
+                setting.check(value)
+            except SettingsError:
+                is_valid = False
+            else:
+                is_valid = True
+            described = validator.evolve(schema=schema["properties"][name]).is_valid(value)
+            assert described == is_valid, (name, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "option"),
+    [
+        (JobKind.PLAY, {"budget_usd": 1.0}, "budget_usd"),
+        (JobKind.PLAY, {"temperature": 0.5}, "temperature"),
+        (JobKind.PLAY, {"judge": "openai/gpt-5", "judge_votes": 5, "submissions": 2}, "submissions"),
+        (JobKind.SOLVE, {"artifact": ARTIFACT, "judge_votes": 5}, "judge_votes"),
+        (JobKind.INJECT, {"injector": "openai/gpt-5"}, "injector"),
+    ],
+)
+def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
+    kind: JobKind, settings: dict[str, Any], option: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        validated(kind, settings)
+    assert refused.value.option == option
 
 
 @pytest.mark.parametrize(
@@ -134,6 +156,10 @@ def found(settings: Any, name: str) -> Any:
         (JobKind.PLAY, {"solver": "search:/srv/policy"}, "solver"),
         (JobKind.PLAY, {"solver": "vllm:/srv/model"}, "solver"),
         (JobKind.PLAY, {"solver": "openai/$(id)"}, "solver"),
+        (JobKind.PLAY, {"solver": "openai/http://169.254.169.254/"}, "solver"),
+        (JobKind.PLAY, {"judge": "vllm:http://127.0.0.1/"}, "judge"),
+        (JobKind.PLAY, {"url": "http://127.0.0.1/"}, "url"),
+        (JobKind.PLAY, {"vllm_args": "--x"}, "vllm_args"),
         (JobKind.PLAY, {"solver": "--python=/bin/sh"}, "solver"),
         (JobKind.PLAY, {"python": "/bin/sh"}, "python"),
         (JobKind.PLAY, {"store": "/srv"}, "store"),

@@ -52,12 +52,12 @@ def key_of(page: str) -> str:
 def test_a_form_that_is_sent_twice_starts_one_job(client, folder, records):
     project = add_shop(client, folder)
     key = key_of(client.get("/jobs").text)
-    sent = {"kind": "play", "key": key, "project": project, "rounds": "2", "attempts": "", "budget_usd": "3"}
+    sent = {"kind": "play", "key": key, "project": project, "rounds": "2", "attempts": "", "tries": "30"}
     first, second = (client.post("/jobs", data=sent) for _ in range(2))
     assert first.status_code == second.status_code == 303
     assert first.headers["location"] == second.headers["location"]
     job = JobQueue(records.engine).get(first.headers["location"].removeprefix("/jobs/"))
-    assert (job.kind, job.settings) == (JobKind.PLAY, {"rounds": 2, "budget_usd": 3.0})
+    assert (job.kind, job.settings) == (JobKind.PLAY, {"rounds": 2, "tries": 30})
     assert client.get(first.headers["location"]).status_code == 200
 
 

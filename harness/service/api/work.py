@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +11,7 @@ from harness.service.api import PREFIX
 from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
 from harness.service.filters import JobFilter
 from harness.service.job import Job, JobKind, JobStatus
-from harness.service.jobs import NEED_PROJECT, validated
+from harness.service.jobs import NEED_PROJECT, schema_of, validated
 from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
 from harness.service.queries import DEFAULT_LIMIT
@@ -35,10 +35,22 @@ class NewProject(BaseModel):
     python: str = Field("", max_length=20, description="such as python3.12; by default the project's own")
 
 
+def _add_settings(schema: dict[str, Any]) -> None:
+    """Describe the settings of each kind of job."""
+    schema["oneOf"] = [
+        {
+            "title": str(kind),
+            "properties": {"kind": {"const": str(kind)}, "settings": schema_of(kind)},
+            "required": ["settings"] if schema_of(kind)["required"] else [],
+        }
+        for kind in JobKind
+    ]
+
+
 class NewJob(BaseModel):
     """A job to run."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_add_settings)
 
     kind: JobKind
     project_id: str | None = Field(

@@ -14,7 +14,7 @@ from harness.service.dashboard.rendering import moment
 from harness.service.dashboard.summaries import following, page_after
 from harness.service.filters import JobFilter
 from harness.service.job import Job, JobKind, JobStatus
-from harness.service.jobs import NEED_PROJECT, SETTINGS, Setting, Value, validated
+from harness.service.jobs import NEED_PROJECT, Setting, Value, settings_of, validated
 from harness.service.projects import Project, Projects
 from harness.service.rows import WorkerRow
 from harness.service.tokens import Scope
@@ -26,6 +26,8 @@ _SHOWN_S = 60 * LOST_S
 """How long a worker that has ended is listed."""
 _PROJECT = "project"
 _SENT_KEY = "key"
+_ALWAYS_SHOWN = frozenset(("solver", "attempts"))
+"""Settings of a group that are shown with those without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class Field:
     is_switch: bool = False
     is_number: bool = False
     is_required: bool = False
+    unit: str = ""
+    group: str = ""
+    """The title of the group that it is shown in, empty for those that are always shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,14 @@ class JobForm:
     error: str = ""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     """A form that is sent twice makes one job."""
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Field]]:
+        """The fields by the title of their group; those that are always shown come first."""
+        groups: dict[str, list[Field]] = {"": []}
+        for each in self.fields:
+            groups.setdefault(each.group, []).append(each)
+        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,7 @@ def job_form(kind: str, sent: Mapping[str, str] | None = None, error: str = "") 
     """Return the form of a kind of job. sent: what was entered."""
     chosen = JobKind(kind) if kind in list(JobKind) else JobKind.PLAY
     values = sent or {}
-    fields = [_field(setting, values, is_new=sent is None) for setting in SETTINGS[chosen]]
+    fields = [_field(setting, values, is_new=sent is None) for setting in settings_of(chosen).values()]
     return JobForm(chosen, fields, chosen in NEED_PROJECT, values.get(_PROJECT, ""), error)
 
 
@@ -167,7 +180,11 @@ def read_job_form(sent: Mapping[str, str]) -> tuple[JobKind, dict[str, Value], s
     if kind not in list(JobKind):
         raise SettingsError("choose a kind of job", option="kind")
     chosen = JobKind(kind)
-    entered = {s.name: _entered(s, sent) for s in SETTINGS[chosen] if s.kind is bool or sent.get(s.name, "").strip()}
+    entered = {
+        s.name: _entered(s, sent)
+        for s in settings_of(chosen).values()
+        if s.kind is bool or sent.get(s.name, "").strip()
+    }
     project = sent.get(_PROJECT) or None
     if (project is not None) != (chosen in NEED_PROJECT):
         raise SettingsError("choose a project", option=_PROJECT)
@@ -195,11 +212,19 @@ def _field(setting: Setting, sent: Mapping[str, str], *, is_new: bool) -> Field:
         setting.name.replace("_", " "),
         setting.help,
         default if is_new else sent.get(setting.name, ""),
-        setting.choices() if setting.choices is not None else (),
+        _choices(setting),
         is_switch=setting.kind is bool,
         is_number=setting.kind in _NUMBERS,
-        is_required=setting.default is None,
+        is_required=setting.leaf.is_required,
+        unit=setting.unit,
+        group="" if setting.name in _ALWAYS_SHOWN else setting.leaf.title.rstrip("."),
     )
+
+
+def _choices(setting: Setting) -> Sequence[str]:
+    """Return what can be chosen; the first is none if the setting can be left out and nothing is used then."""
+    is_open = not setting.leaf.is_required and setting.default in (None, "")
+    return ("", *(c for c in setting.choices if c)) if setting.choices and is_open else setting.choices
 
 
 def _listed(job: Job, names: Mapping[str, str]) -> ListedJob:
