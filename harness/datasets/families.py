@@ -13,11 +13,21 @@ from typing import Any
 from harness.datasets import r2e
 from harness.datasets.columns import Columns, find_column, missing_column, text_list
 from harness.datasets.instance import Instance, RowError
-from harness.datasets.test_ids import plain_id
 from harness.diffs import read_row_diff
 from harness.storage.atomic_write import lone_surrogate
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
+
+_ROOT = re.compile(r"(?:\./|/testbed/|/app/|/workspace/[\w.-]+/|/home/[\w.-]+/)+(?=[^:]*\.py::)")
+"""The folder of the repository in node ids: the working folder, or that of a family's images."""
+
+
+def plain_id(name: str) -> str:
+    """Return an id without blanks around it, and a node id without the folder of the repository before its path."""
+    name = name.strip()
+    root = _ROOT.match(name)
+    return name[root.end() :] if root is not None else name
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MAX_ID = 200

@@ -7,19 +7,80 @@ states is returned as it is.
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from harness.diffs.binaries import without_empty_binaries
 from harness.diffs.commands import Step, StepResult, run_steps
-from harness.diffs.forms import forms_of
 from harness.diffs.names import has_names, may_write_below_symlink, named_files
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileChange, FileEntry, Patch, apply_patch, make_patch
 from pytest_ssr.patch.changes import SYMLINK, renumbered, split_lines
 from pytest_ssr.records.reasons import Flag, FlagCode, ReasonCode
+
+
+class Form(StrEnum):
+    """A property of a diff that the strict engine does not accept, or of how it was applied."""
+
+    OFFSET = "offset"
+    """A hunk applies at other lines than it states."""
+    FUZZ = "fuzz"
+    """The context of a hunk is not that of the file."""
+    FENCE = "fence"
+    MAIL = "mail"
+    """It is a mail of `git format-patch`, or several."""
+    TEXT = "text"
+    """Lines before, between or after the files belong to no diff."""
+    PREFIX = "prefix"
+    """The names do not begin with a/ and b/."""
+    PLAIN = "plain"
+    """A file has no `diff --git` line."""
+    CONTEXT_DIFF = "context-diff"
+    CRLF = "crlf"
+    """Its own lines end in CRLF."""
+    BYTE_ORDER_MARK = "byte-order-mark"
+    NO_FINAL_NEWLINE = "no-final-newline"
+
+
+_PATTERNS = {
+    Form.FENCE: rb"^[ \t]*(?:```|~~~)",
+    Form.MAIL: rb"^From [0-9a-f]{40,64} ",
+    Form.CONTEXT_DIFF: rb"^\*\*\*\*\*\*\*\*",
+    Form.CRLF: rb"^(?:diff |--- |\+\+\+ |@@ )[^\n]*\r$",
+    Form.BYTE_ORDER_MARK: rb"\A\xef\xbb\xbf",
+    Form.PREFIX: rb"^(?:diff --git (?!\"?a/)|--- (?!\"?a/|/dev/null)|\+\+\+ (?!\"?b/|/dev/null))",
+    Form.NO_FINAL_NEWLINE: rb"[^\n]\Z",
+}
+_TEXT = re.compile(
+    rb"[ +\-@\\\n]|diff |index |(?:old|new|deleted file|new file) mode |(?:similarity|dissimilarity) index "
+    rb"|(?:rename|copy) (?:from|to) |GIT binary patch|(?:literal|delta) \d|Index: |={60}|\*\*\*|! |[A-Za-z][^ ]+$"
+)
+"""How the lines of diffs begin; the last are lines of binary data."""
+
+
+def forms_of(data: bytes, result: StepResult) -> tuple[Form, ...]:
+    """Return the forms of a diff that a command has applied, in the order of their definition."""
+    found = {form for form, pattern in _PATTERNS.items() if re.search(pattern, data, re.MULTILINE)}
+    found |= set(_notes(result.output))
+    lines = data.split(b"\n")
+    if any(line and not _TEXT.match(line.rstrip(b"\r") or b"\n") for line in lines):
+        found.add(Form.TEXT)
+    if data.count(b"\n@@ ") and not re.search(rb"^diff --git ", data, re.MULTILINE):
+        found.add(Form.PLAIN)
+    return tuple(form for form in Form if form in found)
+
+
+def _notes(output: bytes) -> Iterator[Form]:
+    """Yield what git and GNU patch note about hunks, in the locale C."""
+    if re.search(rb"\(offset -?\d+ line", output):
+        yield Form.OFFSET
+    if re.search(rb" with fuzz \d|^Context reduced to ", output, re.MULTILINE):
+        yield Form.FUZZ
+
 
 MAX_BYTES = 16 << 20
 _Read = Callable[[str], FileEntry | None]

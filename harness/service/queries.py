@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -12,7 +15,6 @@ from harness.database.engine import database_time, describing, reading
 from harness.database.events import Event, events_after, last_event
 from harness.database.records import DatabaseRecords
 from harness.database.schema import artifacts, candidates, entries, episodes, jobs, rollouts, rounds, workers
-from harness.service.cursors import decode_cursor, encode_cursor
 from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter, JobFilter
 from harness.service.job import Job, JobErrorCode, JobKind, JobStatus
 from harness.service.rows import (
@@ -30,8 +32,45 @@ from harness.service.rows import (
     StoredFile,
     WorkerRow,
 )
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.records.decoding import json_object
+
+_MAX_LENGTH = 1_024
+_MAX_INTEGER = 2**63 - 1
+
+
+def encode_cursor(key: Sequence[object]) -> str:
+    """Return the position after an item. key: the values that sort it."""
+    return base64.urlsafe_b64encode(json.dumps(list(key)).encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str, types: Sequence[type]) -> list[object]:
+    """Return the values that sort the item before a position; raises SettingsError if it is not such a position."""
+    values = _decoded(text) if len(text) <= _MAX_LENGTH else None
+    if not isinstance(values, list) or len(values) != len(types) or not all(map(_fits, values, types)):
+        raise SettingsError("`after` is not a position in this list; use the value of `next`", option="after")
+    return values
+
+
+def _decoded(text: str) -> object:
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        return json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fits(value: object, expected: type) -> bool:
+    if type(value) is not expected:
+        return False
+    if isinstance(value, int):
+        return abs(value) <= _MAX_INTEGER
+    if isinstance(value, float):
+        return math.isfinite(value)
+    # PostgreSQL takes no NUL, and nothing takes a lone surrogate.
+    return isinstance(value, str) and "\0" not in value and value.isprintable()
+
 
 T = TypeVar("T")
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200

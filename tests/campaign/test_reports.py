@@ -12,8 +12,7 @@ from findings_parts import HOSTILE, SOURCE, campaign_of, change, example
 
 from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.github import MOST_ANNOTATIONS, annotation_lines, append_job_summary, job_summary
-from pytest_ssr.campaign.junit import junit_text
-from pytest_ssr.campaign.report_files import ReportFiles
+from pytest_ssr.campaign.report_files import ReportFiles, junit_text
 from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.candidate_result import CandidateStatus

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from pytest_ssr.checks.paraphrase import paraphrase
+from pytest_ssr.checks.bug_validity import paraphrase
 
 CODE = '''
 """Said."""

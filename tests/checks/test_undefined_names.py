@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_ssr.checks.undefined_names import undefined_names
+from pytest_ssr.checks.bug_scope import undefined_names
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.snapshot import Snapshot, take_snapshot
 from pytest_ssr.project.state import CodebaseState

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.heartbeat import Heartbeat
+from harness.cli.terminal import Heartbeat
 from pytest_ssr.progress import ProgressLines
 
 
@@ -77,10 +77,10 @@ SLOW = """\
 import sys
 import time
 
-from harness.cli import heartbeat, main
+from harness.cli import main, terminal
 
-heartbeat._EVERY_S = 0.2
-heartbeat.Heartbeat.__init__.__kwdefaults__["every_s"] = 0.2
+terminal._EVERY_S = 0.2
+terminal.Heartbeat.__init__.__kwdefaults__["every_s"] = 0.2
 sys.exit(main.main(sys.argv[1:]))
 """
 

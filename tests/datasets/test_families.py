@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from harness.datasets.columns import text_list
-from harness.datasets.families import invalid_row, read_row
+from harness.datasets.families import invalid_row, plain_id, read_row
 from harness.datasets.instance import RowError
-from harness.datasets.test_ids import plain_id
 
 PATCH = "diff --git a/shop.py b/shop.py\n--- a/shop.py\n+++ b/shop.py\n@@ -1 +1 @@\n-a\n+b\n"
 TESTS = PATCH.replace("shop.py", "tests/test_shop.py")

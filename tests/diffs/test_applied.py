@@ -6,8 +6,8 @@ import pytest
 from diff_forms import BARE, FURTHER, GIT, LISTED, NEW_FILE, TREE
 
 from harness.diffs import AppliedDiff, DiffError, apply_diff
+from harness.diffs.applied import Form
 from harness.diffs.commands import Step
-from harness.diffs.forms import Form
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 

@@ -115,9 +115,9 @@ def test_one_is_not_many(count: int, text: str) -> None:
 
 SLOW = """\
 import sys
-from harness.cli import heartbeat, main
+from harness.cli import main, terminal
 
-heartbeat.Heartbeat.__init__.__kwdefaults__["every_s"] = 0.05
+terminal.Heartbeat.__init__.__kwdefaults__["every_s"] = 0.05
 sys.exit(main.main(sys.argv[1:]))
 """
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from harness.environments.order import TaskOrder
+from harness.environments.episodes import TaskOrder
 from pytest_ssr.errors import SettingsError
 
 IDS = ["a", "b", "c"]

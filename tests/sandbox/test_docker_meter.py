@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pytest_ssr.sandbox.docker.usage_meter import Meter
+from pytest_ssr.sandbox.docker.container import Meter
 from pytest_ssr.sandbox.filesystem.container_shell import Usage
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 

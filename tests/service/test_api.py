@@ -21,9 +21,8 @@ from harness.database.records import DatabaseRecords
 from harness.service import app as app_module
 from harness.service.access import AccessRules, is_loopback
 from harness.service.app import ServiceSettings, create_app
-from harness.service.cursors import decode_cursor, encode_cursor
 from harness.service.logs import set_up_logging
-from harness.service.queries import Queries
+from harness.service.queries import Queries, decode_cursor, encode_cursor
 from harness.service.rates import Buckets
 from harness.service.sessions import Sessions
 from harness.service.tokens import Scope, Tokens, hash_of

@@ -10,12 +10,12 @@ from pytest_ssr.suggestions.calls import Phrase, split_instance
 from pytest_ssr.suggestions.examples import examples_in, is_text
 from pytest_ssr.suggestions.expressions import literals_in, near_expressions
 from pytest_ssr.suggestions.functions import functions_of
-from pytest_ssr.suggestions.invented_calls import invented_calls
 from pytest_ssr.suggestions.literals import Expression, parse_literal, source_of
 from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind, is_place
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import CallReader
 from pytest_ssr.suggestions.skeleton import skeleton
+from pytest_ssr.suggestions.suggest import invented_calls
 
 CODE = b'''\
 import os

@@ -3,18 +3,54 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.solvers.search.generator.beam import MOST_TOKENS
 from harness.solvers.search.generator.code_stream import stream_of
 from harness.solvers.search.generator.context import FileContext
+from harness.solvers.search.generator.cuts import cuts_of
+from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
 from harness.solvers.search.generator.vocabulary import END, Encoded, Vocabulary
 from harness.training.search.examples import LONGEST_BYTES
-from harness.training.search.generator.masking import masked
 from harness.training.search.sources import SourceFolder
-from pytest_ssr.source.syntax_tree import parse, scopes
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
+
+_WEIGHTS = {
+    HoleKind.BLOCK: 6.0,
+    HoleKind.BEFORE: 6.0,
+    HoleKind.AFTER: 3.0,
+    HoleKind.ELSE: 1.0,
+    HoleKind.VALUE: 4.0,
+    HoleKind.SUFFIX: 1.5,
+    HoleKind.ARGUMENT: 1.5,
+    HoleKind.RIGHT: 1.0,
+    HoleKind.LEFT: 0.7,
+    HoleKind.BASES: 10.0,
+}
+_EMPTY_SHARE = 0.2
+"""Share of holes at which nothing is missing."""
+_ALWAYS_FILLED = (HoleKind.BLOCK, HoleKind.VALUE)
+
+
+def masked(source: ParsedSource, scope: Scope, rng: random.Random, count: int) -> list[Hole]:
+    """Return some holes of a function, or of the head of a class; a hole whose span is empty lacks nothing."""
+    filled, empty = defaultdict[HoleKind, list[Hole]](list), defaultdict[HoleKind, list[Hole]](list)
+    for hole in cuts_of(source, scope):
+        filled[hole.kind].append(hole)
+    for hole in holes_of(source, scope):
+        if hole.kind not in _ALWAYS_FILLED:
+            empty[hole.kind].append(hole)
+    chosen = dict[Hole, None]()
+    for _ in range(count):
+        pool = empty if empty and (not filled or rng.random() < _EMPTY_SHARE) else filled
+        if pool:
+            kinds = sorted(pool)
+            kind = rng.choices(kinds, [_WEIGHTS[k] for k in kinds])[0]
+            chosen[rng.choice(pool[kind])] = None
+    return list(chosen)
+
 
 _COMMON = 2000
 _MOST_FILES = 150
