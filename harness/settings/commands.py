@@ -33,6 +33,28 @@ from pytest_ssr.options import (
 )
 from pytest_ssr.records.reasons import Rule
 
+SHELLS = ("bash", "fish", "zsh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitSettings(CommandSettings):
+    """Look at a project, run its tests once, and add a commented [tool.ssr] to its pyproject.toml."""
+
+    example: ClassVar[str] = "ssr init . --dry-run"
+    repo: Path = option(Path(), "REPO", "the project's top directory", is_argument=True)
+    dry_run: bool = switch("only print what would be added")
+    store: Path | None = shared("store", help="store for the measured tests (default: REPO/.ssr)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionSettings(CommandSettings):
+    """Print a script that completes the commands and options of ssr in a shell."""
+
+    example: ClassVar[str] = "ssr completion bash > ~/.local/share/bash-completion/completions/ssr"
+    shell: Literal["bash", "fish", "zsh"] = required("SHELL", f"one of {', '.join(SHELLS)}", is_argument=True)
+
+
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
 _WITH_FILES = ("artifacts:", "replay:")
 _CONFTEST = "run the project's conftest.py, outside of any sandbox, for its pytest_ssr hooks"

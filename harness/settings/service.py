@@ -1,15 +1,137 @@
-"""Define the settings of the commands about databases and reports."""
+"""Declare the settings of the service: its stores, workers, tokens and reports, and the server of sandboxes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from harness.settings.plan import CommandSettings
-from pytest_ssr.options import NOT_NEGATIVE, option, required, shared, switch
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, option, required, shared, switch
 
+_LEASE_S = 60
+_HERE = Path(".ssr")
 _STORE = "a store; a folder that does not exist becomes one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxServerSettings(CommandSettings):
+    """Open sandboxes for other machines, until interrupted; they use them by --sandbox remote:http://HOST:PORT.
+
+    Only this machine reaches it, unless --host is another address; that needs a token, in SSR_SANDBOX_TOKEN or in
+    --token-file.
+    """
+
+    example: ClassVar[str] = "ssr sandbox-server --host 0.0.0.0 --token-file token --slots 32"
+    host: str = option(
+        "127.0.0.1",
+        "ADDRESS",
+        "the address; others than this machine's need a token",
+        is_own=True,
+        is_personal=True,
+    )
+    port: int = option(8701, "PORT", "the port; 0 takes a free one", bound=AT_LEAST_0, is_own=True)
+    sandbox: str = shared("sandbox", help="the sandbox to open; auto never takes process")
+    python: Path | None = shared(
+        "python", help="the interpreter that sandboxes without an image show (default: this one)"
+    )
+    readable: tuple[Path, ...] = option(
+        (),
+        "DIR",
+        "one more folder that sandboxes without an image show, such as an environment; can be repeated",
+        is_own=True,
+        is_personal=True,
+    )
+    slots: int = option(64, "N", "open sandboxes; further clients wait", bound=AT_LEAST_1, is_own=True)
+    lease: int = option(
+        _LEASE_S,
+        "SECONDS",
+        "time after which a sandbox whose client is silent is removed",
+        bound=AT_LEAST_1,
+        is_own=True,
+    )
+    cache_bytes: int = option(2 << 30, "BYTES", "size of the trees that are kept", bound=AT_LEAST_1, is_own=True)
+    token_file: Path | None = option(None, "FILE", "read the token from this file", is_own=True, is_personal=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings(CommandSettings):
+    """Serve a store: a dashboard for browsers, an API for programs, and workers for its jobs.
+
+    Only this machine reaches it, unless --host is another address; that needs tokens (ssr serve token --help).
+    """
+
+    example: ClassVar[str] = "ssr serve .ssr --workers 2 --root ~/projects"
+    store: Path = option(_HERE, "STORE", _STORE, is_argument=True)
+    host: str = option("127.0.0.1", "ADDRESS", "the address; others than this machine's need a token", is_personal=True)
+    port: int = option(8700, "PORT", "the port; 0 takes a free one", bound=AT_LEAST_0)
+    workers: int = option(1, "N", "processes that run jobs; ssr worker starts more, on any machine", bound=AT_LEAST_0)
+    root: tuple[Path, ...] = option(
+        (),
+        "DIR",
+        "a folder whose projects may be added; can be repeated (default: beside the store, on this machine only)",
+        is_own=True,
+        is_personal=True,
+    )
+    rate: float = option(100.0, "N", "requests per second of one client; 0 for no limit", bound=NOT_NEGATIVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSettings(CommandSettings):
+    """The settings of the commands for tokens."""
+
+    store: Path = option(_HERE, "STORE", "the store that is served")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTokenSettings(TokenSettings):
+    """Create a token for the service and print it; it cannot be shown again."""
+
+    example: ClassVar[str] = "ssr serve token create laptop --scope run"
+    name: str = required("NAME", "what it is for", is_argument=True)
+    scope: Literal["read", "run", "admin"] = option(
+        "read", "SCOPE", "read; run: also start and cancel jobs; admin: also add and remove projects", is_own=True
+    )
+    days: int | None = option(None, "N", "days until it expires (default: never)", bound=AT_LEAST_1, is_own=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTokensSettings(TokenSettings):
+    """List the tokens of the service, without their secrets."""
+
+    example: ClassVar[str] = "ssr serve token list --store .ssr"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeTokenSettings(TokenSettings):
+    """Make a token of the service invalid from now on, and end the sessions of its browsers."""
+
+    example: ClassVar[str] = "ssr serve token revoke 3f2a9c1b5d7e8f60"
+    id: str = required("ID", "the id that ssr serve token list prints", is_argument=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings(CommandSettings):
+    """Run jobs of the service until interrupted; any number of workers, on any machines, share a database."""
+
+    example: ClassVar[str] = "ssr worker .ssr --jobs-at-once 4"
+    store: Path = required("STORE", "the store of the service; created if it does not exist", is_argument=True)
+    jobs_at_once: int = option(1, "N", "parallel jobs", bound=AT_LEAST_1)
+    sandbox: str = shared("sandbox", help="where projects without an image run; see ssr doctor")
+    database: str = option(
+        "sqlite",
+        "URL",
+        "database of a store that has none: sqlite, or postgresql://USER@HOST/NAME",
+        is_own=True,
+        is_personal=True,
+    )
+    blobs: str = option(
+        "",
+        "URL",
+        "files of a store without a database: s3://bucket/prefix (default: in the store)",
+        is_own=True,
+        is_personal=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from harness.cli.commands import init as module
 from harness.cli.commands.init import Seen, section_text, source_roots
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
-from harness.settings.setup import SHELLS
+from harness.settings.commands import SHELLS
 from pytest_ssr.project.settings_table import read_project_table
 
 SEEN = Seen(

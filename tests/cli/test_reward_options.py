@@ -13,7 +13,7 @@ from harness.cli.commands.train_language import _environment
 from harness.cli.players import limits_of
 from harness.environments import StoreTasks, extensions
 from harness.rollouts.player_factory import PlayerFactory
-from harness.settings.language import TrainPolicySettings
+from harness.settings.training import TrainPolicySettings
 from harness.training.language.policy_rollouts import PolicyEnvironment
 from pytest_ssr.errors import SettingsError
 

@@ -14,7 +14,7 @@ from harness.cli.commands.serve import serve
 from harness.database.migrate import check, migrate
 from harness.database.records import records_of
 from harness.database.sharing import fetch_all, share_store
-from harness.settings.serving import ServeSettings
+from harness.settings.service import ServeSettings
 from pytest_ssr.errors import StoreError
 from pytest_ssr.storage.store import Store
 

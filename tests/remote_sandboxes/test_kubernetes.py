@@ -10,7 +10,7 @@ import yaml
 
 from harness.cli.app import parse
 from harness.cli.commands.sandbox_server import MIN_TOKEN_CHARACTERS
-from harness.settings.sandbox_server import SandboxServerSettings
+from harness.settings.service import SandboxServerSettings
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 FOLDER = Path(__file__).parents[2] / "docs" / "deployment" / "kubernetes"

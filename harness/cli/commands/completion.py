@@ -6,7 +6,7 @@ import json
 
 from harness.cli.app import completion_script
 from harness.cli.exit_code import ExitCode
-from harness.settings.setup import CompletionSettings
+from harness.settings.commands import CompletionSettings
 
 
 def completion(settings: CompletionSettings) -> int:

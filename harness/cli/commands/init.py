@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
-from harness.settings.setup import InitSettings
+from harness.settings.commands import InitSettings
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.report import estimated_s, left_out_line

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
-from harness.settings.sandbox_server import SandboxServerSettings
+from harness.settings.service import SandboxServerSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError, os_error_advice
 from pytest_ssr.sandbox import choose
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
-from harness.settings.serving import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
+from harness.settings.service import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import STORE_MARK
 

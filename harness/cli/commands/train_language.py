@@ -16,7 +16,7 @@ from harness.cli.players import limits_of
 from harness.cli.projects import is_dataset, require_sources
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
-from harness.settings.language import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
+from harness.settings.training import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
     SOLVER,
     Plan,

@@ -7,7 +7,7 @@ import contextlib
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
-from harness.settings.worker import WorkerSettings
+from harness.settings.service import WorkerSettings
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.storage.store import Store
 
