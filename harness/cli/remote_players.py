@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from harness.cli.players import chosen_judge, chosen_solver, open_players, share_of
 from harness.executors.node import Node
 from harness.injectors.campaign import ArtifactInjector
-from harness.rollouts.attempts_work import FixedPlayers
+from harness.rollouts.attempts_work import Players
 from harness.rollouts.player_factory import PlayerFactory
 from harness.settings.commands import PlaySettings
 from harness.settings.players import PlayerSettings
@@ -28,10 +28,10 @@ class PlayersRecipe:
         """Return the recipe for a command's settings."""
         return cls(settings.players, settings.injector, settings.strategy, settings.rejections)
 
-    def open_solver(self, node: Node) -> FixedPlayers:
+    def open_solver(self, node: Node) -> Players:
         """Return the solver and the judge of a machine."""
         factory = self._factory(node)
-        return FixedPlayers(chosen_solver(self.players, factory), chosen_judge(self.players.judge, factory))
+        return Players(chosen_solver(self.players, factory), chosen_judge(self.players.judge, factory))
 
     def open_injector(self, node: Node) -> ArtifactInjector:
         """Return the model that injects on a machine."""

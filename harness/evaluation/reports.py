@@ -15,10 +15,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from harness.evaluation.logs import NOT_APPLIED
 from harness.evaluation.predictions import folder_of
+from harness.evaluation.rows_work import RowsWork
 from harness.records.attempt import Attempt, Status, status_totals
 from harness.storage.atomic_write import write_text
 from pytest_ssr.errors import StoreWriteError, os_error_advice
@@ -30,26 +31,10 @@ _FILES = ("patch.diff", "report.json", "run_instance.log", "test_output.txt", "t
 _PASSED = "passed"
 
 
-class ResultDetails(Protocol):
-    """Provides the data of a result that its record does not hold."""
-
-    def patch(self, result: Attempt) -> str:
-        """Return the submitted patch."""
-
-    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
-        """Return its trajectory in the format of `traj.json`, if there is one."""
-
-    def native(self, result: Attempt) -> Mapping[str, Any] | None:
-        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
-
-    def log(self, result: Attempt) -> str:
-        """Return the test output, empty if no tests ran."""
-
-
 def write_run(
     folder: Path,
     run: str,
-    details: ResultDetails,
+    details: RowsWork,
     results: Sequence[Attempt],
     *,
     wanted: int,
@@ -167,7 +152,7 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     write_text(path, _to_json({**settings, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}))
 
 
-def _write_instance(directory: Path, result: Attempt, details: ResultDetails) -> None:
+def _write_instance(directory: Path, result: Attempt, details: RowsWork) -> None:
     write_text(directory / "patch.diff", details.patch(result))
     if result.status is Status.ERROR:
         # It may be there from an earlier run with another patch.

@@ -1,31 +1,64 @@
-"""Run the units of `ssr run` and `ssr eval` on any machine: a unit is a rollout or a prediction of a row."""
+"""Define the units of `ssr run` and `ssr eval`, rollouts or predictions of rows, and how any machine runs them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from harness.datasets.instance import Instance
 from harness.datasets.instance_task import discard_trees, instance_folder, tree_of, using_trees
-from harness.evaluation.work import Unit, Work
+from harness.evaluation.grading import Grader
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
 from harness.records.attempt import Attempt
 from harness.rollouts.attempts_work import MACHINE_FAULTS, machine_fault
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
-from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import Limits, WithImage
 
 _MACHINE_FAULTS = (*MACHINE_FAULTS, ReasonCode.INSTANCE_UNUSABLE, ReasonCode.INTERNAL_ERROR)
 """A row may be unusable because of a machine: a full disk, no interpreter, no way to its repository."""
 _PULL_S = 600.0
-OpenRows = Callable[[Node], Work]
+OpenRows = Callable[[Node], "RowsWork"]
 """Opens the work of a run on another machine, without its units; it is pickled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One result to produce."""
+
+    instance: Instance
+    model: str
+    attempt: int = 0
+    patch: str = ""
+    """The patch to grade, if it is a prediction."""
+    recorded: Path | None = None
+    """The path of the patch's trajectory by mini-swe-agent."""
+
+    @property
+    def name(self) -> str:
+        """A name that is unique among the units of a run."""
+        return f"{self.instance.id}::{self.attempt + 1}"
+
+    def without_grade(self, reason: Reason, *, rule: str = Rule.STRICT) -> Attempt:
+        """Return the attempt if it has no grade."""
+        return Attempt(
+            self.instance.id,
+            self.model,
+            reason,
+            attempt=self.attempt,
+            repo=self.instance.repo,
+            created_at=self.instance.created_at,
+            rule=str(rule),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +70,54 @@ class SentUnit:
     """Fetches the row's tree; None if its repository can be cloned from its origin."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowsWork:
-    """The units of a run over rows; see Work of the executors."""
+@dataclass(slots=True)
+class RowsWork(ABC):
+    """The units of a run over rows, and what its reports need; each worker has its own instance.
 
-    work: Work
-    opened: OpenRows
+    It is a Work of the executors: it can be opened on other machines if `opened` says how.
+    """
 
+    grader: Grader
+    units: Sequence[Unit]
+    opened: OpenRows | None = field(default=None, kw_only=True)
+    """Opens the same run elsewhere."""
+
+    @property
+    @abstractmethod
+    def chosen(self) -> Sequence[str]:
+        """The ids of the selected instances; some may have no unit."""
+
+    @abstractmethod
     def stored(self, unit: Unit) -> Attempt | None:
-        """Return the result of a unit if the store has it."""
-        return self.work.stored_result(unit)
+        """Return a unit's stored result from an earlier run, or None."""
 
+    @abstractmethod
     def run(self, unit: Unit) -> Attempt:
-        """Do a unit here."""
-        return self.work.make(unit)
+        """Do a unit here and return its result; raises errors that end the whole run."""
+
+    @abstractmethod
+    def patch(self, result: Attempt) -> str:
+        """Return the submitted patch."""
+
+    @abstractmethod
+    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
+        """Return its trajectory in the format of `traj.json`, if there is one."""
+
+    @abstractmethod
+    def native(self, result: Attempt) -> Mapping[str, Any] | None:
+        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
+
+    @abstractmethod
+    def log(self, result: Attempt) -> str:
+        """Return the test output, empty if no tests ran."""
+
+    @abstractmethod
+    def expected_s(self, unit: Unit) -> float:
+        """Return the expected seconds of a unit, from earlier runs."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close everything that was opened."""
 
     def fault(self, result: Attempt) -> Reason | None:
         """Return why a unit has no grade, if that may be because of the machine."""
@@ -58,17 +125,17 @@ class RowsWork:
 
     def place(self, unit: Unit) -> str:
         """Return the row's image, or its tree."""
-        grader, instance = self.work.grader, unit.instance
+        grader, instance = self.grader, unit.instance
         return instance.key if instance.invalid or not grader.images else instance.sandbox(grader.images)
 
     def ahead(self, unit: Unit) -> Callable[[Node], object] | None:
         """Return what pulls the row's image; None if it has none."""
-        images = self.work.grader.images
+        images = self.grader.images
         return partial(pull_image, unit.instance.sandbox(images)) if images and not unit.instance.invalid else None
 
     def send(self, unit: Unit, cluster: Cluster) -> SentUnit:
         """Return a unit for another machine, with the row's tree if only this machine has its repository."""
-        grader, instance = self.work.grader, unit.instance
+        grader, instance = self.grader, unit.instance
         # The trajectory of a prediction is a file of this machine.
         unit = replace(unit, recorded=None)
         repositories = grader.repositories
@@ -79,7 +146,7 @@ class RowsWork:
 
     def _packed(self, instance: Instance) -> bytes:
         """Return a row's tree, which stays in the store only if all trees of the run do."""
-        grader = self.work.grader
+        grader = self.grader
         with using_trees(instance, grader.store):
             data = pack(tree_of(instance, grader.repositories, grader.store, keep=grader.keep_trees))
         if not grader.keep_trees:
@@ -88,10 +155,8 @@ class RowsWork:
 
     def recipe(self, cluster: Cluster) -> RowsRecipe:
         """Return how other machines open the run."""
+        assert self.opened is not None
         return RowsRecipe(self.opened)
-
-    def close(self) -> None:
-        """Leave the run to those who opened it."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +174,7 @@ class RowsRecipe:
 class OpenRowsWork:
     """A run over rows that a worker holds open."""
 
-    work: Work
+    work: RowsWork
     node: Node
 
     def run(self, sent: SentUnit) -> Attempt:
@@ -124,7 +189,7 @@ class OpenRowsWork:
             self.node.make_room()
             if sent.tree is not None:
                 self._place(instance, sent.tree)
-            return self.work.make(sent.unit)
+            return self.work.run(sent.unit)
 
     def _place(self, instance: Instance, fetch: Callable[[], bytes]) -> None:
         store = self.node.store

@@ -1,4 +1,4 @@
-"""Split a run over instances into units for workers: predictions to grade, or rollouts to run and grade."""
+"""The two works of a run over instances: predictions to grade, and rollouts to run and grade."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from harness.datasets import Instance
 from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.predictions import Prediction
+from harness.evaluation.rows_work import RowsWork, Unit
 from harness.records.attempt import Attempt
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.records.usage import RunUsage
@@ -19,7 +20,7 @@ from harness.solvers.mini.solver import NATIVE
 from harness.solvers.mini.trajectory_reader import read_mini_trajectory
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
-from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.store import key_of
 
@@ -60,81 +61,11 @@ def trajectory_json(result: Attempt, rollout: Trajectory) -> Mapping[str, Any]:
 ATTEMPTS = "attempts"
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One result to produce."""
-
-    instance: Instance
-    model: str
-    attempt: int = 0
-    patch: str = ""
-    """The patch to grade, if it is a prediction."""
-    recorded: Path | None = None
-    """The path of the patch's trajectory by mini-swe-agent."""
-
-    @property
-    def name(self) -> str:
-        """A name that is unique among the units of a run."""
-        return f"{self.instance.id}::{self.attempt + 1}"
-
-    def without_grade(self, reason: Reason, *, rule: str = Rule.STRICT) -> Attempt:
-        """Return the attempt if it has no grade."""
-        return Attempt(
-            self.instance.id,
-            self.model,
-            reason,
-            attempt=self.attempt,
-            repo=self.instance.repo,
-            created_at=self.instance.created_at,
-            rule=str(rule),
-        )
-
-
-class Work(Protocol):
-    """The units of a run, and the operations on them; each worker has its own instance."""
-
-    units: Sequence[Unit]
-
-    @property
-    def grader(self) -> Grader:
-        """Grades the patches."""
-
-    @property
-    def chosen(self) -> Sequence[str]:
-        """The ids of the selected instances; some may have no unit."""
-
-    def stored_result(self, unit: Unit) -> Attempt | None:
-        """Return a unit's stored result from an earlier run, or None."""
-
-    def make(self, unit: Unit) -> Attempt:
-        """Run a unit and return its result; raises errors that end the whole run."""
-
-    def patch(self, result: Attempt) -> str:
-        """Return the submitted patch."""
-
-    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
-        """Return its trajectory in the format of `traj.json`, if there is one."""
-
-    def native(self, result: Attempt) -> Mapping[str, Any] | None:
-        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
-
-    def log(self, result: Attempt) -> str:
-        """Return the test output, empty if no tests ran."""
-
-    def expected_s(self, unit: Unit) -> float:
-        """Return the expected seconds of a unit, from earlier runs."""
-
-    def close(self) -> None:
-        """Close everything that was opened."""
-
-
 @dataclass(slots=True)
-class PredictionWork:
+class PredictionWork(RowsWork):
     """Grades the predictions of a file."""
 
-    grader: Grader
-    units: Sequence[Unit]
-    chosen: Sequence[str]
+    selected: Sequence[str]
     _by_id: dict[str, Unit] = field(default_factory=dict)
 
     @classmethod
@@ -144,12 +75,17 @@ class PredictionWork:
         units = [Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded) for p in predictions]
         return cls(grader, units, list(by_id))
 
-    def stored_result(self, unit: Unit) -> Attempt | None:
+    @property
+    def chosen(self) -> Sequence[str]:
+        """The ids of the selected instances."""
+        return self.selected
+
+    def stored(self, unit: Unit) -> Attempt | None:
         """Return the stored result, or None."""
         result = self.grader.stored_result(unit.instance, unit.patch)
         return with_recording(result, unit.recorded, unit.model) if result is not None else None
 
-    def make(self, unit: Unit) -> Attempt:
+    def run(self, unit: Unit) -> Attempt:
         """Grade a prediction."""
         return with_recording(self.grader.evaluate(unit.instance, unit.patch), unit.recorded, unit.model)
 
@@ -188,11 +124,9 @@ class PredictionWork:
 
 
 @dataclass(slots=True)
-class RolloutWork:
+class RolloutWork(RowsWork):
     """Runs a solver on instances and grades its rollouts."""
 
-    grader: Grader
-    units: Sequence[Unit]
     solver: Solver
     seed: int = 0
     grade_unsubmitted: bool = False
@@ -208,7 +142,7 @@ class RolloutWork:
         """The ids of the instances."""
         return list(dict.fromkeys(u.instance.id for u in self.units))
 
-    def stored_result(self, unit: Unit) -> Attempt | None:
+    def stored(self, unit: Unit) -> Attempt | None:
         """Return the stored result of a rollout if it has a verdict, else None."""
         result = Attempt.from_json(self.grader.store.record(ATTEMPTS, self._key(unit)))
         if result is None:
@@ -216,7 +150,7 @@ class RolloutWork:
         result = result.by(self.grader.rule)
         return replace(result, solver=unit.model) if result.verdict is not None else None
 
-    def make(self, unit: Unit) -> Attempt:
+    def run(self, unit: Unit) -> Attempt:
         """Run a rollout and grade it."""
         instance, rule = unit.instance, self.grader.rule
         failed = unit.without_grade(Reason(ReasonCode.NOT_GRADED), rule=rule)

@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pytest_ssr.campaign.parallel import A_contra, R, Units
 from pytest_ssr.errors import SandboxError, SsrError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from harness.executors.node import Node, NodeState
     from pytest_ssr.records.reasons import Reason
 
-A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
-R = TypeVar("R")
 _A = TypeVar("_A")
 _R = TypeVar("_R")
 
@@ -95,17 +94,6 @@ class Cluster(Protocol):
 
         pack: returns the data, and is called if the name is new.
         """
-
-
-class Units(Protocol[A_contra, R]):
-    """The units of one work that are under way."""
-
-    @property
-    def slots(self) -> int:
-        """How many units are worth being under way at the same time; it changes as machines come and go."""
-
-    def submit(self, argument: A_contra) -> Future[R]:
-        """Start a unit, or let it wait for a free worker; a future that is cancelled stops its unit."""
 
 
 def completed(units: Units[_A, _R], arguments: Iterable[_A]) -> Iterator[tuple[_A, Future[_R]]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
+from harness.executors.protocol import Runnable
 from harness.executors.pytest_executor import ENDS, OUTCOME, WORK
 from harness.records.attempt import Attempt
 from pytest_ssr.errors import SsrError
@@ -25,37 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(WORK, type=Path, help="written by ssr")
 
 
-class _Unit(Protocol):
-    @property
-    def name(self) -> str:
-        """A name that is unique among the units of a run."""
-
-
-class _Work(Protocol):
-    """The units of a run; see `harness.evaluation.work`."""
-
-    @property
-    def units(self) -> Sequence[Any]:
-        """The units, which have names."""
-
-    def make(self, unit: Any) -> Attempt:
-        """Run a unit and return its result."""
-
-    def close(self) -> None:
-        """Close everything that was opened."""
-
-
 class UnitItem(pytest.Item):
     """One unit."""
 
-    def __init__(self, *, work: _Work, unit: _Unit, **node_arguments: Any) -> None:
+    def __init__(self, *, work: Runnable[Any, Attempt], unit: Any, **node_arguments: Any) -> None:
         super().__init__(**node_arguments)
         self._work, self._unit = work, unit
 
     def runtest(self) -> None:
         """Run the unit; an error that ends the whole run ends the session."""
         try:
-            result = self._work.make(self._unit)
+            result = self._work.run(self._unit)
         except SsrError as error:
             self.session.shouldstop = str(error)
             self.user_properties.append((ENDS, json.dumps([type(error).__name__, str(error)])))

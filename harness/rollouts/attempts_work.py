@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from harness.agents.process_reward import ProcessReward
 from harness.executors.node import Node
@@ -29,32 +28,25 @@ def machine_fault(result: Attempt, codes: Collection[ReasonCode]) -> Reason | No
     return result.reason if result.verdict is None and is_fault else None
 
 
-class Players(Protocol):
-    """The players of rollouts, open on one machine."""
+@dataclass(frozen=True, slots=True)
+class Players:
+    """The players of rollouts, open on one machine.
 
-    @property
-    def solver(self) -> Solver:
-        """Makes the attempts."""
+    Those of which nothing is open, such as the search, are sent as they are: they are their own recipe.
+    """
 
-    @property
-    def judge(self) -> ProcessReward | None:
-        """Scores their steps."""
+    solver: Solver
+    """Makes the attempts."""
+    judge: ProcessReward | None = None
+    """Scores their steps."""
+
+    def __call__(self, node: Node) -> Players:
+        """Return these players."""
+        return self
 
 
 PlayersRecipe = Callable[[Node], Players]
 """Opens the players on another machine; it is pickled."""
-
-
-@dataclass(frozen=True, slots=True)
-class FixedPlayers:
-    """Players that are sent as they are, because nothing of them is open, such as the search."""
-
-    solver: Solver
-    judge: ProcessReward | None = None
-
-    def __call__(self, node: Node) -> FixedPlayers:
-        """Return these players."""
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +92,7 @@ class AttemptsWork:
             RunnerRecipe.of(runner, cluster),
             rollouts.artifact,
             rollouts.verdict,
-            self.players or FixedPlayers(rollouts.solver, rollouts.judge),
+            self.players or Players(rollouts.solver, rollouts.judge),
             rollouts.seed,
             rollouts.grade_unsubmitted,
             rollouts.statement,

@@ -15,7 +15,7 @@ from typing import Any
 from harness.agents.loop import record_end
 from harness.agents.process_reward import ProcessReward, StepScore, scored_steps
 from harness.executors.local import LocalExecutor
-from harness.executors.protocol import Units, result_of
+from harness.executors.protocol import result_of
 from harness.models.budget import Budget, BudgetedModel, total_tokens
 from harness.models.protocol import hash_path, label_of
 from harness.records.attempt import Attempt
@@ -26,6 +26,7 @@ from harness.rollouts.submission import submission_of
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.storage.code_version import code_hash
+from pytest_ssr.campaign.parallel import Units
 from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.checks.validator import validate
 from pytest_ssr.errors import ArtifactError, SsrError, StoreError, describe_unexpected

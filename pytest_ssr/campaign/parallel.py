@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from itertools import takewhile
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pytest_ssr.interrupts import POLL_S, TimeBudgetError, is_stopped
 from pytest_ssr.records.candidate_result import CandidateResult, Goal
 
+A_contra = TypeVar("A_contra", contravariant=True)
+R = TypeVar("R")
 GIVE_UP_AFTER = 60
 """Candidates to try for each wanted bug, if no model proposes them."""
 
@@ -28,22 +30,22 @@ class Attempts(Protocol):
         """Start no more trials; running trials may stop early."""
 
 
-class Units(Protocol):
-    """The attempts that are under way."""
+class Units(Protocol[A_contra, R]):
+    """Units of work that are under way."""
 
     @property
     def slots(self) -> int:
-        """How many are worth being under way at the same time."""
+        """How many are worth being under way at the same time; it changes as machines come and go."""
 
-    def submit(self, index: int, /) -> Future[CandidateResult | None]:
-        """Start an attempt: its result is stored or new, and None past the last one."""
+    def submit(self, argument: A_contra, /) -> Future[R]:
+        """Start a unit, or let it wait for a free worker; a future that is cancelled stops its unit."""
 
 
 def run_candidates(
     source: Attempts,
     goal: Goal,
     *,
-    units: AbstractContextManager[Units],
+    units: AbstractContextManager[Units[int, CandidateResult | None]],
     most: int,
     report: Callable[[CandidateResult], None] = lambda _: None,
     progress: Callable[[Sequence[CandidateResult]], None] = lambda _: None,
@@ -51,7 +53,8 @@ def run_candidates(
 ) -> list[CandidateResult]:
     """Return the results up to the one that reaches the goal, in order of their index, at most `most` of them.
 
-    units: runs the attempts at the source's candidates. report: called with each result, in order, once all results
+    units: make the attempts at the source's candidates, by their index: a result that is stored or new, None past the
+    last one. report: called with each result, in order, once all results
     before it are there. progress: called with the results in order so far. only: filters out results that do not count.
     """
     done: dict[int, CandidateResult] = {}

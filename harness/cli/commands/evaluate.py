@@ -24,8 +24,8 @@ from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.plan import Planner
 from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
-from harness.evaluation.rows_work import RowsWork
-from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work, with_recording
+from harness.evaluation.rows_work import RowsWork, Unit
+from harness.evaluation.work import PredictionWork, RolloutWork, with_recording
 from harness.executors.node import Node
 from harness.executors.protocol import TRIES, WorkerLostError, completed
 from harness.executors.pytest_executor import require_xdist, run_units
@@ -100,7 +100,7 @@ def _with_store_rows(run: EvaluationSettings, terminal: Terminal) -> EvaluationS
     return replace(run, dataset=str(path))
 
 
-def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None) -> Work:
+def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None) -> RowsWork:
     """Read the dataset, and open the grader and the solver; raises an SsrError for invalid settings or data.
 
     report: called with each mismatch, and with what a server lacks; neither is an error.
@@ -180,7 +180,7 @@ class _OpenElsewhere:
         python = find_interpreter(Path.cwd(), run.execution.python, needs_pytest=False) if is_named else None
         return cls(settings, python)
 
-    def __call__(self, node: Node) -> Work:
+    def __call__(self, node: Node) -> RowsWork:
         self._require_sandbox()
         if self.interpreter is not None:
             here = find_interpreter(Path.cwd(), self.interpreter.executable, needs_pytest=False)
@@ -252,9 +252,9 @@ class _Progress:
         self.terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
 
 
-def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Progress) -> None:
+def _run_units(settings: RunSettings | EvalSettings, work: RowsWork, progress: _Progress) -> None:
     """Run the units without a stored result, the longest first."""
-    stored = {u.name: r for u in work.units if (r := work.stored_result(u)) is not None}
+    stored = {u.name: r for u in work.units if (r := work.stored(u)) is not None}
     progress.begin(stored)
     missing = [u for u in work.units if u.name not in stored]
     elsewhere = is_remote(settings.evaluation.ray)
@@ -265,7 +265,7 @@ def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Prog
     # They have no grade, and are reported before the others are copied and built.
     for unit in missing:
         if unit.instance.id in blocked:
-            progress.take(unit.name, work.make(unit))
+            progress.take(unit.name, work.run(unit))
     missing = [u for u in missing if u.instance.id not in blocked]
     missing.sort(key=lambda u: -work.expected_s(u))
     if missing and elsewhere:
@@ -293,13 +293,13 @@ def _run_here(settings: RunSettings | EvalSettings, names: Sequence[str], progre
 
 
 def _run_on_cluster(
-    settings: RunSettings | EvalSettings, work: Work, units: Sequence[Unit], progress: _Progress
+    settings: RunSettings | EvalSettings, work: RowsWork, units: Sequence[Unit], progress: _Progress
 ) -> None:
     run = settings.evaluation
-    rows = RowsWork(work, _OpenElsewhere.of(_with_absolute_paths(settings)))
+    work.opened = _OpenElsewhere.of(_with_absolute_paths(settings))
     with (
         open_executor(run.ray, run.jobs, work.grader.store, progress.terminal) as executor,
-        executor.units(rows) as started,
+        executor.units(work) as started,
     ):
         for unit, future in completed(started, units):
             try:
@@ -319,7 +319,7 @@ def _with_absolute_paths(settings: RunSettings | EvalSettings) -> RunSettings | 
 
 
 def _write(
-    settings: RunSettings | EvalSettings, dataset: str, work: Work, progress: _Progress, terminal: Terminal
+    settings: RunSettings | EvalSettings, dataset: str, work: RowsWork, progress: _Progress, terminal: Terminal
 ) -> None:
     run = settings.evaluation
     results = [progress.results[u.name] for u in work.units if u.name in progress.results]
@@ -346,7 +346,7 @@ def _write(
     )
 
 
-def _report(settings: RunSettings | EvalSettings, work: Work, progress: _Progress, terminal: Terminal) -> int:
+def _report(settings: RunSettings | EvalSettings, work: RowsWork, progress: _Progress, terminal: Terminal) -> int:
     results = [progress.results[u.name] for u in work.units if u.name in progress.results]
     if settings.json:
         print((settings.evaluation.out / "summary.json").read_text(encoding="utf-8"), end="")

@@ -9,12 +9,12 @@ from typing import Any
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.evaluation.plan import EnvironmentKind, Planner, RowPlan
-from harness.evaluation.work import Work
+from harness.evaluation.rows_work import RowsWork
 from pytest_ssr.progress import format_duration
 from pytest_ssr.sandbox.protocol import MIB
 
 
-def report_plan(work: Work, terminal: Terminal, *, json: bool) -> int:
+def report_plan(work: RowsWork, terminal: Terminal, *, json: bool) -> int:
     """Print the plan of each row; return 0 if all can run, 1 if not."""
     instances = list({u.instance.id: u.instance for u in work.units}.values())
     rows = Planner(work.grader).plan(instances)

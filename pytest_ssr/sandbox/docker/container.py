@@ -25,7 +25,6 @@ from pytest_ssr.sandbox.supervision.supervisor import with_limits
 if TYPE_CHECKING:
     import docker
 from dataclasses import replace
-from typing import Protocol
 
 from pytest_ssr.sandbox.filesystem.container_shell import Usage
 from pytest_ssr.sandbox.supervision import cgroup
@@ -33,28 +32,10 @@ from pytest_ssr.sandbox.supervision import cgroup
 _OWN_PROCESSES = 8
 
 
-class Sampling(Protocol):
-    """The part of a container's shell that measures usage."""
-
-    def usage(self, *, alone: bool = True) -> Usage:
-        """Return the current usage; see `Shell.usage`."""
-
-
-class Measured(Protocol):
-    """The container in which the command runs."""
-
-    @property
-    def shell(self) -> Sampling:
-        """The shell that takes the samples."""
-
-    def disk_bytes(self) -> int:
-        """Return the bytes in use on the writable file systems."""
-
-
 class Meter:
     """Compare the usage of a container with its usage before the command."""
 
-    def __init__(self, container: Measured, limits: Limits, used_before: int, before: Usage) -> None:
+    def __init__(self, container: Container, limits: Limits, used_before: int, before: Usage) -> None:
         """used_before: bytes in use when the sandbox was opened. before: usage before the command."""
         self._container, self._limits = container, limits
         self._used_before, self._before = used_before, before
