@@ -6,6 +6,10 @@ The folders hold the code of projects; no test is run. The default injectors lis
 drawn evenly over the signs, then over the projects, with the seed. FINDINGS.json: what `ssr inject --json` printed;
 its survivors are listed too, with and without a mark. The output has each change as a diff without context, numbered,
 for judgements by hand; `benchmarks/results/2026-11-27-equivalence.md` has those of two draws.
+
+A usual run tries marked changes last, so that few of its survivors have a mark. This module is also a pytest plugin
+with the injector `marked`, which yields only marked changes. Run in a project: `PYTHONPATH=BENCHMARKS pytest
+-p equivalence_marks --ssr-inject --ssr-injector marked --ssr-time 4m --ssr-json FINDINGS.json`.
 """
 
 from __future__ import annotations
@@ -21,12 +25,31 @@ from pathlib import Path
 
 from harness.training.search.sources import SourceFolder
 from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.patch import FileEntry, make_patch
-from pytest_ssr.source.equivalence_signs import sign_of
+from pytest_ssr.source.equivalence_signs import common_sign, sign_of
 
 MOST_CANDIDATES = 3000
 """Candidates of one project that are looked at."""
+
+
+class MarkedInjector:
+    """Yields the marked changes of the injectors `mutation` and `removal`."""
+
+    name = "marked"
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        """Yield them in the usual order."""
+        for candidate in interleave([i.candidates(tree, seed=seed) for i in load_injectors("mutation,removal")]):
+            changes = [(path, tree.read(path), data) for path, data in candidate.changes.items()]
+            if common_sign(changes) is not None:
+                yield candidate
+
+
+def pytest_ssr_injectors() -> dict[str, Injector]:
+    """Return the injector."""
+    return {MarkedInjector.name: MarkedInjector()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,6 @@ PROJECTS = {
         repository="https://github.com/grantjenks/python-sortedcontainers",
     ),
 }
-PUBLISHED = ("itsdangerous", "toolz", "sqlparse", "boltons", "attrs", "click")
-"""The projects of the published tables."""
 _QUIET = ["-q", "--disable-pip-version-check"]
 
 

@@ -154,10 +154,54 @@ def table(tree: Path) -> dict[str, str]:
     return counts
 
 
+def rooms(tree: Path) -> list[list[str]]:
+    """Return a row for each package below ours: lines, modules, classes, and so on; see `ROOM_COLUMNS`."""
+    paths, modules = names_of(tree), modules_of(tree)
+    importers = Counter(i for m in modules for i in m.imports)
+    grouped: dict[str, list[Module]] = {}
+    for module in modules:
+        grouped.setdefault(".".join(module.name.split(".")[:2]), []).append(module)
+    return [_room(name, found, paths, importers) for name, found in sorted(grouped.items())]
+
+
+ROOM_COLUMNS = (
+    *("package", "lines", "modules", "classes", "protocols", "small with one importer", "largest fan-out"),
+    *("comment lines, %", "function lines: median, p90, longest"),
+)
+
+
+def _room(name: str, modules: list[Module], paths: dict[str, Path], importers: Counter[str]) -> list[str]:
+    classes = protocols = comments = 0
+    lengths = []
+    for module in modules:
+        text = paths[module.name].read_text()
+        comments += sum(t.type == tokenize.COMMENT for t in tokenize.generate_tokens(io.StringIO(text).readline))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                classes += 1
+                protocols += any("Protocol" in ast.unparse(base) for base in node.bases)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lengths.append((node.end_lineno or node.lineno) - node.lineno + 1)
+    lines = sum(m.lines for m in modules)
+    lengths = sorted(lengths) or [0]
+    small = sum(importers[m.name] == 1 and m.lines <= SHORT for m in modules)
+    spread = f"{lengths[len(lengths) // 2]}, {lengths[len(lengths) * 9 // 10]}, {lengths[-1]}"
+    counts = (lines, len(modules), classes, protocols, small, max(len(m.imports) for m in modules))
+    return [name, *(f"{n:,}" for n in counts), f"{100 * comments / max(1, lines):.1f}", spread]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trees", nargs="*", type=Path, default=[Path(__file__).resolve().parents[1]], metavar="TREE")
-    trees = parser.parse_args().trees
+    parser.add_argument("--rooms", action="store_true", help="one row for each package, of one tree")
+    arguments = parser.parse_args()
+    trees = arguments.trees
+    if arguments.rooms:
+        print(f"| {' | '.join(ROOM_COLUMNS)} |")
+        print(f"|{'---|' * len(ROOM_COLUMNS)}")
+        for row in rooms(trees[0]):
+            print(f"| {' | '.join(row)} |")
+        return
     tables = [table(t) for t in trees]
     print(f"| | {' | '.join(t.name for t in trees)} |")
     print(f"|---|{'---|' * len(trees)}")

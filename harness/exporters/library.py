@@ -120,9 +120,7 @@ class Library:
         elif len(judge_rewards) > 1:
             reward, flags = None, [*flags, _REWARDS_DIFFER]
         verdict = {
-            "resolved": grade.resolved,
-            "tests": grade.tests,
-            "rule": grade.rule,
+            **grade.to_json(),
             "reason": grade.reason.text,
             "reason_code": str(grade.reason.code),
             "infra": grade.verdict is None,

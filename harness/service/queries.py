@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -15,10 +15,12 @@ from harness.database.engine import database_time, describing, reading
 from harness.database.events import Event, events_after, last_event
 from harness.database.records import DatabaseRecords
 from harness.database.schema import artifacts, candidates, entries, episodes, jobs, rollouts, rounds, workers
+from harness.records.attempt import Attempt
 from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter, JobFilter
 from harness.service.job import Job, JobErrorCode, JobKind, JobStatus
 from harness.service.rows import (
     ArtifactRow,
+    AttemptDetails,
     AttemptRow,
     CandidateRow,
     CheckCount,
@@ -149,9 +151,13 @@ class Queries:
         """Return the attempts, the last first."""
         return self._timed_page(rollouts, "id", AttemptRow, filters, after, limit)
 
-    def attempt(self, attempt_id: str) -> AttemptRow | None:
+    def attempt(self, attempt_id: str) -> AttemptDetails | None:
         """Return an attempt, or None if it does not exist."""
-        return self._one(_select(rollouts, AttemptRow).where(rollouts.c.id == attempt_id), AttemptRow)
+        row = self._one(_select(rollouts, AttemptRow).where(rollouts.c.id == attempt_id), AttemptRow)
+        if row is None:
+            return None
+        record = Attempt.from_json(self.record(f"rollouts/{row.id}/rollout.json"))
+        return AttemptDetails(**asdict(row), record=record.to_json() if record is not None else {})
 
     def candidates(
         self, after: str = "", filters: CandidateFilter | None = None, *, limit: int = DEFAULT_LIMIT

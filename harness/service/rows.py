@@ -147,6 +147,14 @@ class AttemptRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptDetails(AttemptRow):
+    """An attempt with its record."""
+
+    record: Mapping[str, Any]
+    """All fields of `harness.records.attempt.Attempt`; empty until it is graded, and for injectors."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRow:
     """A worker, as it last reported itself."""
 

@@ -2,7 +2,7 @@
 
 The snapshot holds the project's tracked files and the untracked ones that git does not ignore, with the content of
 the working tree; without git, every file except the output of tools. Ignored files that an import needs (generated
-modules, compiled extensions, `.egg-info`) are included, see docs/decisions/snapshot-support-files.md.
+modules, compiled extensions, `.egg-info`) are included, see docs/decisions/execution.md.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rollout_parts import AS_TOLD, add_task, keep, store
 from harness.cli.main import main
 from harness.exporters import dataset_writer, licences, splits
 from harness.exporters.skipped import SkipCode
+from harness.records.attempt import Attempt
 from harness.records.trajectory import ExitReason
 from harness.selfplay.rounds import _hash
 from pytest_ssr.errors import SettingsError
@@ -84,7 +86,7 @@ def test_a_failure_of_the_machine_has_no_reward_and_no_effect_on_the_solve_rate(
     assert [records[n]["reward"] for n in "abcd"] == [1.0, -1.0, None, 1.0]
     assert [records[n]["status"] for n in "abcd"] == ["completed", "completed", "aborted", "completed"]
     assert (records["a"]["task"]["solve_rate"], records["a"]["task"]["graded"]) == (0.5, 2)
-    assert records["c"]["verdict"] == {
+    expected = {
         "resolved": None,
         "tests": None,
         "rule": "strict",
@@ -92,6 +94,9 @@ def test_a_failure_of_the_machine_has_no_reward_and_no_effect_on_the_solve_rate(
         "reason_code": "tests-fail",
         "infra": True,
     }
+    # All fields of the attempt's record are there.
+    assert {field.name for field in fields(Attempt)} <= records["c"]["verdict"].keys()
+    assert {name: records["c"]["verdict"][name] for name in expected} == expected
     assert records["a"]["task"]["strategy"] == "mutation"
     assert records["a"]["patch"] == "diff --git a/x b/x\n"
 

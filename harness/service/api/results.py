@@ -25,6 +25,7 @@ from harness.service.problems import not_found
 from harness.service.queries import DEFAULT_LIMIT
 from harness.service.rows import (
     ArtifactRow,
+    AttemptDetails,
     AttemptRow,
     CandidateRow,
     EpisodeRow,
@@ -165,8 +166,8 @@ def list_attempts(
 
 
 @router.get("/attempts/{attempt_id}", tags=["attempts"])
-def get_attempt(queries: Reads, attempt_id: Name) -> AttemptRow:
-    """Return an attempt with its grade."""
+def get_attempt(queries: Reads, attempt_id: Name) -> AttemptDetails:
+    """Return an attempt with its grade and its record."""
     return _attempt(queries, attempt_id)
 
 
@@ -208,7 +209,7 @@ def _artifact(queries: Reads, artifact_id: str) -> ArtifactRow:
     return found
 
 
-def _attempt(queries: Reads, attempt_id: str) -> AttemptRow:
+def _attempt(queries: Reads, attempt_id: str) -> AttemptDetails:
     found = queries.attempt(attempt_id)
     if found is None:
         raise not_found("attempt", attempt_id)

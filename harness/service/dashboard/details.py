@@ -18,6 +18,13 @@ from pytest_ssr.errors import StoreError
 from pytest_ssr.records.verdict import Verdict
 
 _FILES = ("test_script.sh", "test_parser.py", "test_files.txt")
+_IN_CARDS = frozenset(
+    (
+        *("schema_version", "id", "task", "solver", "status", "reason", "resolved", "exit_reason", "reward", "steps"),
+        *("tokens", "cost_usd", "seconds", "grading_s"),
+    )
+)
+"""Fields of an attempt's record that its page shows by other names."""
 _MOST_TESTS = 1_000
 
 
@@ -49,6 +56,8 @@ class AttemptPage:
 
     row: AttemptRow
     cards: Sequence[tuple[str, object]]
+    more: Sequence[tuple[str, object]]
+    """The other fields of its record."""
     turns: Sequence[Turn]
     left_out: int
     patch: HighlightedDiff | None
@@ -102,7 +111,12 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
         ("Grading", f"{amount(row.grading_s)} s"),
     ]
     patch = reads.text(f"rollouts/{row.id}/patch.diff")
-    return AttemptPage(row, cards, transcript.turns, transcript.left_out, _diff(patch))
+    more = [
+        (name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else value)
+        for name, value in row.record.items()
+        if name not in _IN_CARDS and isinstance(value, str | int | float | list) and value not in ("", [])
+    ]
+    return AttemptPage(row, cards, more, transcript.turns, transcript.left_out, _diff(patch))
 
 
 def _diff(text: str | None) -> HighlightedDiff | None:
