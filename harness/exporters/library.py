@@ -210,6 +210,8 @@ class RolloutGroup:
     report_skip: ReportSkip
     rewarded: bool
     """Skip those without a reward."""
+    repository: str = ""
+    """The project of the record that was read last."""
     _has_reported: bool = False
     """Whether all records were read once, so that each skipped one has been reported."""
 
@@ -228,6 +230,7 @@ class RolloutGroup:
                 if not self._has_reported:
                     self.report_skip(location.id, error)
                 continue
+            self.repository = record.repository
             yield record
         self._has_reported = True
 
@@ -246,6 +249,11 @@ class ArtifactGroup:
 
     task: Task
     report_skip: ReportSkip
+
+    @property
+    def repository(self) -> str:
+        """The project's name."""
+        return self.task.repository
 
     def records(self) -> Iterator[Record]:
         """Yield nothing: the rows are made from the artifact."""

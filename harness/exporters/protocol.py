@@ -50,6 +50,10 @@ class Group(Protocol):
     def task(self) -> Task | None:
         """The artifact; None if the rollouts do not belong to one."""
 
+    @property
+    def repository(self) -> str:
+        """The project of what was read last, for rows that do not name it; empty if unknown."""
+
     def records(self) -> Iterator[Record]:
         """Yield the records that the filters keep, one at a time; each call reads them again."""
 

@@ -51,12 +51,9 @@ _HIGHEST = {
     "changes": 10_000,
     "rounds": 1_000,
     "tries": 100_000,
-    "rollout-limit": 86_400,
-    "time-limit": 86_400,
-    "model-timeout": 86_400,
 }
 """The largest values that clients may choose: what they ask for occupies a worker that others wait for."""
-_MOST, _MAX_TEXT = 2**31 - 1, 200
+_MOST, _LONGEST_S, _MAX_TEXT = 2**31 - 1, 86_400, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +102,13 @@ class Setting:
         """The largest value of a number."""
         bound = self.leaf.option.bound
         high = bound.high if bound is not None else _MOST
-        return min(high, _HIGHEST.get(self.leaf.flag, _MOST))
+        return min(high, _HIGHEST.get(self.leaf.flag, _LONGEST_S if self.unit == "seconds" else _MOST))
 
     def check(self, value: object) -> Value:
         """Return the value in the setting's type; raises SettingsError."""
         if self.kind is float and type(value) is int:
-            # The range of an integer is checked before it is a float, which holds no such number as 10**400.
-            value = float(value) if self.low <= value <= self.high else math.inf
+            # A float holds no such number as 10**400.
+            value = float(value) if abs(value) <= _MOST else math.inf if value > 0 else -math.inf
         if type(value) is not self.kind:
             raise self._wrong(f"should be {_TYPE_NAMES[self.kind]}")
         if isinstance(value, str):

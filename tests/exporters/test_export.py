@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from rollout_parts import AS_TOLD, add_task, keep, store
 
 from harness.cli.main import main
 from harness.exporters import dataset_writer, licences, splits
+from harness.exporters.formats import FORMATS
+from harness.exporters.protocol import TEXT, Choices, Format, Group
 from harness.exporters.skipped import SkipCode
 from harness.records.attempt import Attempt
 from harness.records.trajectory import ExitReason
@@ -439,6 +442,25 @@ def test_the_project_comes_from_the_rollout_if_no_artifact_names_it(tmp_path: Pa
     # The project of the other rollout is unknown: it must be in neither part.
     assert [r["repository"] for r in lines(part)] == ["owner/name"]
     assert "| its project is unknown, so it belongs to no split | 1 |" in (tmp_path / "out/README.md").read_text()
+
+
+def test_rows_that_name_no_project_are_split_by_that_of_their_rollout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(group: Group, choices: Choices) -> Iterator[dict[str, Any]]:
+        for record in group.records():
+            yield {"id": record.id}
+
+    monkeypatch.setitem(FORMATS, "bare", Format("bare", "nobody", {"id": TEXT}, rows))  # type: ignore[arg-type]
+    folder = store(tmp_path / "s")
+    for n, name in enumerate(("owner/name", "")):
+        path = keep(folder, f"{n:024x}", True) / "trajectory.jsonl"
+        path.write_text(
+            path.read_text().replace('"provenance": {}', json.dumps({"provenance": {"repository": name}})[1:-1])
+        )
+    assert export(folder, "--format", "bare", "--out", tmp_path / "out", "--splits", "train=0.5,test=0.5") == 0
+    (part,) = (tmp_path / "out/data").iterdir()
+    assert lines(part) == [{"id": f"{0:024x}"}]
 
 
 def test_zstandard_and_parquet_contain_the_same_rows(sample_store: Path, tmp_path: Path) -> None:

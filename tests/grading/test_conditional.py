@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dishonest_shop import BUGS, CODE, Shop, created_shop, is_sure
+from dishonest_shop import BUGS, CODE, Shop, is_sure
 
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 
@@ -119,11 +119,6 @@ class _D(dict):
 
 
 """
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    return created_shop(tmp_path_factory.mktemp("conditional") / "project")
 
 
 @pytest.mark.parametrize("kind", CONDITIONS)

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from dishonest_shop import BUGS, CODE, Shop, created_shop, is_sure
+from dishonest_shop import BUGS, CODE, Shop, is_sure
 
 from pytest_ssr.grading.blind.conditions import Watch, one_sided, watched
 from pytest_ssr.patch import FileEntry
@@ -157,11 +157,6 @@ def test_a_condition_is_one_sided_if_it_was_only_true_or_only_false() -> None:
 def test_a_part_that_never_ran_is_reported() -> None:
     parts = {"0": Watch("a", is_condition=False), "1": Watch("b", is_condition=False)}
     assert one_sided(parts, {"0+"}) == ("b (never runs)",)
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    return created_shop(tmp_path_factory.mktemp("conditions") / "project")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dishonest_shop import BUGS, CODE, Shop, created_shop, is_sure
+from dishonest_shop import BUGS, CODE, Shop, is_sure
 
 FORGED = """\
 import sys as _sys
@@ -107,11 +107,6 @@ PRETENDED = {
     "a counter for the tests": ("counter", "self.total += number", "self.total = {3: 3, 4: 7}.get(number, 0)"),
     "a property for the tests": ("double", "return self.total * 2", "return 14"),
 }
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    return created_shop(tmp_path_factory.mktemp("dishonest") / "project")
 
 
 @pytest.mark.parametrize("bug", BUGS)

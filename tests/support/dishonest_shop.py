@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from plain import plain_python
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
@@ -216,13 +219,7 @@ class Shop:
 
     def grade(self, bug: str, repaired: str, *, full: bool = True) -> Grade:
         """Grade a patch; full: in all runs, since one that fails in the first run ends there otherwise."""
-        runner = open_runner(
-            self.folder,
-            Store(self.folder.parent / "store"),
-            settings=RuleSettings(),
-            sandbox="process",
-            python=plain_python(),
-        )
+        runner = _opened(self.folder)
         original = runner.original
         buggy_code = CODE.replace(*BUGS[bug])
         assert buggy_code != CODE
@@ -242,11 +239,20 @@ class Shop:
         return grade_patch(runner, artifact, patch, fail_to_pass=failing, pass_to_pass=passing - failing, full=full)
 
 
+@functools.cache
+def _opened(folder: Path) -> Runner:
+    """Return the runner of a project, which runs the same code once."""
+    store = Store(folder.parent / "store")
+    return open_runner(folder, store, settings=RuleSettings(), sandbox="process", python=plain_python())
+
+
 def created_shop(folder: Path) -> Shop:
-    """Create the project in a new folder."""
-    folder.mkdir()
-    (folder / "shop.py").write_text(CODE)
-    (folder / "test_shop.py").write_text(TESTS)
+    """Create the project in a folder that workers share: what grades are compared with is measured by one of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("shop.py", CODE), ("test_shop.py", TESTS)):
+        own = folder.parent / f"{name}.{os.getpid()}"
+        own.write_text(text)
+        own.replace(folder / name)
     return Shop(folder)
 
 

@@ -97,7 +97,7 @@ class Export:
         task = group.task if self.form.of_tasks else None
         try:
             for row in self.form.rows(group, self.choices):
-                repository = task.repository if task is not None else _repository(row)
+                repository = group.repository if self.form.of_tasks else _repository(row) or group.repository
                 part = self.splits.of(repository)
                 if part is None:
                     group.leave(_row_name(row), SkippedError(SkipCode.NO_SPLIT))
