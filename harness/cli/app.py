@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
@@ -235,8 +236,18 @@ def all_keys() -> frozenset[str]:
 
 
 def _with_dashes(argv: Sequence[str], leaves: Sequence[Leaf]) -> Iterator[str]:
-    """Yield the arguments; `solver.tries=200` gets its dashes if it is a dotted option of the command."""
+    """Yield the arguments; `solver.tries=200` gets its dashes if it is a dotted option of the command.
+
+    Raises SettingsError for `solver.trys=200`, which would be taken for a path.
+    """
+    import difflib
+
     dotted = {leaf.dotted for leaf in leaves if leaf.dotted}
+    sections = {name.partition(".")[0] for name in dotted}
     for argument in argv:
         match = _DOTTED.fullmatch(argument)
-        yield f"--{argument}" if match and match[1].replace("_", "-") in dotted else argument
+        name = match[1].replace("_", "-") if match else ""
+        if name.partition(".")[0] in sections and name not in dotted and not Path(argument).exists():
+            close = difflib.get_close_matches(name, dotted, n=1)
+            raise SettingsError(f"{name} is not an option{''.join(f'; did you mean {each}?' for each in close)}")
+        yield f"--{argument}" if name in dotted else argument

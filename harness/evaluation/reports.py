@@ -20,7 +20,7 @@ from typing import Any
 from harness.evaluation.logs import NOT_APPLIED
 from harness.evaluation.predictions import folder_of
 from harness.evaluation.rows_work import RowsWork
-from harness.records.attempt import Attempt, Status, status_totals
+from harness.records.attempt import Attempt, Status, cost_totals, status_totals
 from harness.storage.atomic_write import write_text
 from pytest_ssr.errors import StoreWriteError, os_error_advice
 
@@ -50,6 +50,7 @@ def write_run(
     without_result = sorted(set(instances) - {r.task for r in results})
     summary = {
         **status_totals(results),
+        **cost_totals(results),
         "wanted": wanted,
         "instances": len(instances),
         "without_outcome": without_result,

@@ -166,3 +166,17 @@ def status_totals(attempts: Iterable[Attempt]) -> dict[str, Any]:
         "graded": graded,
         "resolve_rate": by_status[Status.RESOLVED] / graded if graded else None,
     }
+
+
+def cost_totals(attempts: Iterable[Attempt]) -> dict[str, Any]:
+    """Return what a run has cost: the sums over its attempts, and the means over those that have a trajectory."""
+    every = list(attempts)
+    recorded = [a for a in every if a.steps]
+    names = ("steps", "tokens", "cost_usd", "seconds")
+    return {
+        **{f"total_{name}": round(sum(getattr(a, name) for a in every), 6) for name in names},
+        **{
+            f"mean_{name}": round(sum(getattr(a, name) for a in recorded) / len(recorded), 6) if recorded else None
+            for name in names
+        },
+    }

@@ -37,6 +37,8 @@ class JobProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = False
         try:
+            # A command reads the nearest one: without it, that of a folder above, which others may be able to write.
+            (self.folder / "pyproject.toml").touch()
             self._clear_checkout()
             if plan.checkout is not None:
                 plan.checkout.mkdir(parents=True)

@@ -168,6 +168,7 @@ class PlayerSettings:
         """
         from harness.models.factory import PLUGIN, is_model, is_started_late
         from harness.rollouts.player_factory import injector_writes_code
+        from harness.solvers.search.solver import is_search
 
         solver = self.solver.name
         if self.judge.model and not is_model(self.judge.model):
@@ -205,6 +206,7 @@ class PlayerSettings:
                 is_model(solver) and not is_mini(solver),
                 f"is for a model that solves, not for {solver}",
             ),
+            (("tries",), is_search(solver), f"is for the solver search, not for {solver}"),
             (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
             (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),
             (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}"),

@@ -78,6 +78,16 @@ def test_the_nearest_project_file_counts(folder: Path, monkeypatch: pytest.Monke
     assert inject("--python", "python3").execution.python == Path("python3"), "found on PATH"
 
 
+def test_a_mistyped_dotted_name_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"solver\.tries"):
+        parse(["play", ".", "solver.trys=7"])
+    # A folder may have any name.
+    (tmp_path / "solver.trys=7").mkdir()
+    assert parse(["play", "solver.trys=7"]) is not None
+    assert parse(["play", "other.trys=7"]) is not None
+
+
 @pytest.mark.parametrize("argv", [["--tries", "7"], ["--solver.tries", "7"], ["--solver.tries=7"], ["solver.tries=7"]])
 def test_an_option_has_a_flat_and_a_dotted_name(argv: list[str]) -> None:
     parsed = settings("solve", "x", "--solver.name", "replay:x", *argv)

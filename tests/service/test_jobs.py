@@ -132,6 +132,7 @@ def test_settings_are_described_as_they_are_checked(kind: JobKind) -> None:
     [
         (JobKind.PLAY, {"budget_usd": 1.0}, "budget_usd"),
         (JobKind.PLAY, {"temperature": 0.5}, "temperature"),
+        (JobKind.PLAY, {"solver": "openai/gpt-5", "tries": 20}, "tries"),
         (JobKind.PLAY, {"judge": "openai/gpt-5", "judge_votes": 5, "submissions": 2}, "submissions"),
         (JobKind.SOLVE, {"artifact": ARTIFACT, "judge_votes": 5}, "judge_votes"),
         (JobKind.INJECT, {"injector": "openai/gpt-5"}, "injector"),

@@ -1,0 +1,31 @@
+"""Jobs run in a folder in which nobody else has settings."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.service.job_process import JobProcess
+from harness.service.jobs import Plan
+
+PROGRAM = """
+import json
+from pathlib import Path
+from pytest_ssr.project.settings_table import project_file, read_project_table
+path = project_file(Path.cwd())
+print(json.dumps({"own": path.parent == Path.cwd(), "settings": read_project_table(path)}))
+"""
+
+
+def test_settings_above_the_folder_of_a_job_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.ssr]\nsandbox = "bubblewrap"\n')
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    process = JobProcess(Plan([sys.executable, "-c", PROGRAM]))
+    while process.poll() is None:
+        time.sleep(0.01)
+    assert process.output() == {"own": True, "settings": {}}
+    process.remove()
+    assert not process.folder.exists()
