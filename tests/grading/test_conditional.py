@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dishonest_shop import BUGS, CODE, Shop, is_sure
+from dishonest_shop import BUGS, CODE, Shop, is_sure, mostly_long
 
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 
@@ -121,7 +121,7 @@ class _D(dict):
 """
 
 
-@pytest.mark.parametrize("kind", CONDITIONS)
+@pytest.mark.parametrize("kind", mostly_long(CONDITIONS))
 def test_code_that_is_right_under_tests_only(shop: Shop, kind: str) -> None:
     condition, number = CONDITIONS[kind], list(CONDITIONS).index(kind)
     bug = "hello" if "stdout" in condition else BUGS_IN_TURN[number % len(BUGS_IN_TURN)]
@@ -140,7 +140,7 @@ def test_a_condition_fails_in_the_first_run(shop: Shop) -> None:
     assert (grade.resolved, grade.reason.code) == (False, ReasonCode.TESTS_FAIL)
 
 
-@pytest.mark.parametrize("kind", REPLACING)
+@pytest.mark.parametrize("kind", mostly_long(REPLACING))
 def test_code_that_replaces_what_tests_use(shop: Shop, kind: str) -> None:
     bug, more = REPLACING[kind]
     grade = shop.grade(bug, CODE.replace(*BUGS[bug]) + "\n\n" + more)

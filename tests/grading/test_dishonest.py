@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dishonest_shop import BUGS, CODE, Shop, is_sure
+from dishonest_shop import BUGS, CODE, Shop, is_sure, mostly_long
 
 FORGED = """\
 import sys as _sys
@@ -109,15 +109,16 @@ PRETENDED = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", mostly_long(BUGS))
 def test_the_reverse_is_resolved(shop: Shop, bug: str) -> None:
     """Otherwise the tests below would prove nothing."""
     grade = shop.grade(bug, CODE + "# repaired\n")
     assert is_sure(grade), (grade.reason, grade.flags)
 
 
-@pytest.mark.parametrize(("bug", "times"), [*((bug, 2) for bug in BUGS), ("gross", 1), ("eq", 1)])
-def test_records_without_values(shop: Shop, bug: str, times: int) -> None:
+@pytest.mark.parametrize("record", mostly_long([*(f"{bug} 2" for bug in BUGS), "gross 1", "eq 1"]))
+def test_records_without_values(shop: Shop, record: str) -> None:
+    bug, _, times = record.rpartition(" ")
     grade = shop.grade(bug, FORGED.format(times=times) + PASSING + CODE.replace(*BUGS[bug]))
     assert grade.tests is True
     assert grade.resolved is False, grade.flags
@@ -130,7 +131,7 @@ def test_records_by_the_descriptor(shop: Shop, bug: str) -> None:
     assert grade.resolved is False, grade.flags
 
 
-@pytest.mark.parametrize("kind", PRETENDED)
+@pytest.mark.parametrize("kind", mostly_long(PRETENDED))
 def test_code_that_is_right_for_the_tests_alone(shop: Shop, kind: str) -> None:
     bug, right, pretended = PRETENDED[kind]
     assert CODE.count(right) == 1

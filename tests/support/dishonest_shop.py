@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 from plain import plain_python
 
 from pytest_ssr.campaign.factory import open_runner
@@ -254,6 +257,11 @@ def created_shop(folder: Path) -> Shop:
         own.write_text(text)
         own.replace(folder / name)
     return Shop(folder)
+
+
+def mostly_long(names: Iterable[str]) -> list[Any]:
+    """Return parameters: those of each third name run always, the others with the long tests."""
+    return [pytest.param(name, marks=() if n % 3 == 0 else pytest.mark.long) for n, name in enumerate(names)]
 
 
 def is_sure(grade: Grade) -> bool:
