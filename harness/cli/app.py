@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
@@ -244,10 +245,12 @@ def _with_dashes(argv: Sequence[str], leaves: Sequence[Leaf]) -> Iterator[str]:
 
     dotted = {leaf.dotted for leaf in leaves if leaf.dotted}
     sections = {name.partition(".")[0] for name in dotted}
-    for argument in argv:
+    for before, argument in itertools.pairwise(("", *argv)):
         match = _DOTTED.fullmatch(argument)
         name = match[1].replace("_", "-") if match else ""
-        if name.partition(".")[0] in sections and name not in dotted and not Path(argument).exists():
+        is_unknown = name.partition(".")[0] in sections and name not in dotted
+        # Behind an option it may be its value.
+        if is_unknown and not before.startswith("-") and not os.path.exists(argument):
             close = difflib.get_close_matches(name, dotted, n=1)
             raise SettingsError(f"{name} is not an option{''.join(f'; did you mean {each}?' for each in close)}")
         yield f"--{argument}" if name in dotted else argument

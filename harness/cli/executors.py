@@ -9,16 +9,11 @@ from contextlib import contextmanager
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.executors.node import NodeState
-from harness.executors.protocol import Executor
+from harness.executors.protocol import Executor, is_remote
 from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.storage.store import Store
 
-_SCHEME, LOCAL = "ray://", "local"
-
-
-def is_remote(address: str) -> bool:
-    """Return whether an address names a cluster."""
-    return address not in ("", LOCAL)
+_SCHEME = "ray://"
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.executors import is_remote
 from harness.cli.instances import chosen_instances, require_own_images
 from harness.datasets.environments import Environments
 from harness.datasets.instance import Instance, InstanceError
@@ -15,6 +14,7 @@ from harness.datasets.instance_task import tree_of
 from harness.datasets.loading import is_saved
 from harness.datasets.repositories import Repositories
 from harness.datasets.test_runners import choose_runner, files_of_tests
+from harness.executors.protocol import is_remote
 from harness.injectors.project_history import History
 from harness.selfplay.project import Project
 from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.task import Outcome, TaskSource
+from harness.executors.protocol import is_remote
 from harness.executors.slots import measured_slots
 from harness.records.trajectory import ExitReason, Trajectory
 from pytest_ssr.errors import ActionError, MissingExtraError, SandboxError
@@ -21,7 +22,7 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 EXECUTOR = "SSR_EXECUTOR"
-_SCHEME, _LOCAL = "ray://", "local"
+_SCHEME = "ray://"
 
 
 class State(NamedTuple):
@@ -172,7 +173,7 @@ class RemoteEpisodes:
 
 def is_local() -> bool:
     """Return whether episodes are played on this machine."""
-    return os.environ.get(EXECUTOR, "") in ("", _LOCAL)
+    return not is_remote(os.environ.get(EXECUTOR, ""))
 
 
 def together(work: Callable[[_A], _R], items: Sequence[_A]) -> list[_R]:

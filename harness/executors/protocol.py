@@ -25,10 +25,16 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
+LOCAL = "local"
 TRIES = 4
 """How many workers a unit may lose before that becomes an error."""
 _AHEAD = 2
 """How many units wait in the executor, so that a free worker has the next one at once."""
+
+
+def is_remote(address: str) -> bool:
+    """Return whether an address, as `--ray` takes it, names a cluster."""
+    return address not in ("", LOCAL)
 
 
 class WorkerLostError(SandboxError):

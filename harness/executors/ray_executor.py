@@ -231,6 +231,8 @@ class RayExecutor:
             self._release(unit, slot)
             if not isinstance(error, Exception):
                 raise
+            with self._lock:
+                self._slots.forgive(unit.id, unit.avoid)
             _fail(unit.future, error)
             return
         reference.future().add_done_callback(lambda done: self._later(self._finished, unit, slot, done))
@@ -317,7 +319,9 @@ class RayExecutor:
             if has_ended_them or begun >= _MOST_CUT_OFF:
                 self._slots.forgive(unit.id, unit.avoid)
                 _fail(unit.future, WorkerLostError(f"a unit has lost its worker {begun} times: {cause}"))
-            elif not self._is_closed and not unit.future.cancelled():
+            elif unit.future.cancelled():
+                self._slots.forgive(unit.id, unit.avoid)
+            elif not self._is_closed:
                 self._waiting.appendleft(unit)
 
     def _release(self, unit: _Unit, slot: Slot) -> None:

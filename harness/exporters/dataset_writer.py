@@ -119,7 +119,7 @@ class Destination:
         if by_name and chosen != by_name:
             raise SettingsError(f"--out {out} and --as {chosen} contradict each other")
         if chosen not in allowed:
-            raise SettingsError(f"this format is written as {', '.join(allowed)}, not as {chosen}")
+            raise SettingsError(f"this format is written as {', '.join(allowed)}, not as {chosen}", option="as")
         needed = {"zstandard": chosen.endswith(".zst"), "pyarrow": chosen == "parquet", "fsspec": "://" in out}
         for package, is_needed in needed.items():
             if is_needed and importlib.util.find_spec(package) is None:

@@ -24,6 +24,8 @@ from pytest_ssr.records.reasons import Rule
 
 _REWARDS_DIFFER = "rewards-differ"
 """A flag: runs with different settings give the rollout different rewards."""
+_OF_THE_ROW = ("schema_version", "status", "reward", "flags", "flag_details", "rule")
+"""Fields of an attempt that a record has itself, where another rule may change them."""
 _MADE_BEFORE = "made-before"
 """A flag: an earlier rollout made the same bug."""
 
@@ -120,7 +122,8 @@ class Library:
         elif len(judge_rewards) > 1:
             reward, flags = None, [*flags, _REWARDS_DIFFER]
         verdict = {
-            **grade.to_json(),
+            **{name: value for name, value in grade.to_json().items() if name not in _OF_THE_ROW},
+            "rule": grade.rule,
             "reason": grade.reason.text,
             "reason_code": str(grade.reason.code),
             "infra": grade.verdict is None,

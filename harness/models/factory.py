@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,15 @@ from pytest_ssr.storage.store import Store
 PLUGIN = "plugin:"
 """The beginning of the name of a model that a plugin adds."""
 SCHEMES = ("plugin", "scripted", "vllm")
+_KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"),
+    "deepseek": ("DEEPSEEK_API_KEY", "DEEPSEEK_API_BASE"),
+    "groq": ("GROQ_API_KEY", "GROQ_API_BASE"),
+    "mistral": ("MISTRAL_API_KEY", "MISTRAL_API_BASE"),
+    "openai": ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"),
+    "xai": ("XAI_API_KEY", "XAI_API_BASE"),
+}
+"""Variables of providers: the key, and those with which a request may need none."""
 _NOT_MODELS = ("replay", "search")
 """Schemes of players that are not models; what follows may be a path."""
 
@@ -32,6 +42,16 @@ def is_model(name: str) -> bool:
 def is_started_late(name: str) -> bool:
     """Return whether the model's server is started by this process at the first query."""
     return name.startswith("vllm:") and not name.startswith(("vllm:http://", "vllm:https://"))
+
+
+def _require_key(name: str) -> None:
+    """Raise SettingsError for a provider whose key is missing, before anything is measured.
+
+    Only for providers that take a key from these variables alone: others have credentials of several kinds.
+    """
+    variables = _KEYS.get(name.partition("/")[0], ())
+    if variables and not any(os.environ.get(variable) for variable in variables):
+        raise SettingsError(f"{name} needs a key: set {variables[0]} in the environment")
 
 
 def open_model(
@@ -74,6 +94,8 @@ def open_model(
             model = model_class(rest, ready_s=ready_s, arguments=vllm_arguments, **settings)
     elif "/" in name:
         _require("litellm", "litellm")
+        if not url and cache is None:
+            _require_key(name)
         try:
             model_class = importlib.import_module("harness.models.litellm").LitellmModel
         except ImportError as error:

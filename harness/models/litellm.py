@@ -21,7 +21,7 @@ from harness.models.token_estimate import Estimate
 from harness.models.urls import bypass_proxies, hidden, is_loopback
 from harness.models.wire import reply_of, request_of
 from harness.records.messages import Message, Reply, Sampling
-from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
+from pytest_ssr.errors import ContextError, ModelError, RefusedError
 
 # Read when litellm is imported, which otherwise fetches a list of prices from the network.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -45,13 +45,6 @@ _PROBE_TOKENS = 16
 """The least that some providers accept."""
 
 
-def _require_key(name: str) -> None:
-    """Raise SettingsError for a missing key, before anything is measured; other credentials have many sources."""
-    missing = litellm.validate_environment(model=name).get("missing_keys") or ()
-    if missing and all(key.endswith("_API_KEY") for key in missing):
-        raise SettingsError(f"{name} needs a key: set {' or '.join(missing)} in the environment")
-
-
 class LitellmModel:
     """One model of one provider."""
 
@@ -63,12 +56,7 @@ class LitellmModel:
         context_tokens: int = 0,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """url: a custom server (`api_base`). timeout_s: seconds until a reply must be complete.
-
-        Raises SettingsError if the provider needs a key that is not in the environment.
-        """
-        if not url:
-            _require_key(name)
+        """url: a custom server (`api_base`). timeout_s: seconds until a reply must be complete."""
         self.name, self._url, self._timeout_s = name, url, timeout_s
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()

@@ -109,6 +109,7 @@ class JobProcess:
         self._process = self._start(argv)
 
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        inherited = {name: value for name, value in os.environ.items() if name not in self.plan.unset}
         with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
             return subprocess.Popen(
                 [*die_with_parent(), *argv],
@@ -117,7 +118,7 @@ class JobProcess:
                 stderr=err,
                 # A folder without settings of anybody.
                 cwd=self.folder,
-                env={**os.environ, **JOB_ENVIRONMENT, SANDBOX_COUNTS: str(self.folder)},
+                env={**inherited, **JOB_ENVIRONMENT, SANDBOX_COUNTS: str(self.folder)},
                 start_new_session=True,
             )
 

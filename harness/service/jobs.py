@@ -22,7 +22,14 @@ from pytest_ssr.options import INJECTOR_NAMES, Option
 from pytest_ssr.storage.store import Store, resolve_artifact
 
 Value = bool | int | float | str
-_MODEL = r"[a-z0-9][a-z0-9_.-]*/(?!.*//)[A-Za-z0-9][A-Za-z0-9_./:-]*"
+_PROVIDERS = (
+    *("anthropic", "azure", "bedrock", "cerebras", "cohere", "deepinfra", "deepseek", "fireworks_ai", "gemini", "groq"),
+    *("hosted_vllm", "huggingface", "mistral", "moonshot", "nvidia_nim", "openai", "openrouter", "perplexity"),
+    *("replicate", "sambanova", "together_ai", "vertex_ai", "watsonx", "xai"),
+)
+"""Providers of models that a client may name: they run on machines of their own, at addresses that no name holds."""
+_PART = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_MODEL = rf"({'|'.join(_PROVIDERS)})/(?!agentcore/)({_PART}/)*{_PART}(:[A-Za-z0-9_.-]+)?"
 _OPERATORS = "|".join(INJECTOR_NAMES)
 _NAME_PATTERNS = {
     "injector": re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}"),
@@ -227,7 +234,7 @@ def validated(kind: JobKind, settings: Mapping[str, object]) -> dict[str, Value]
 def _require_accepted(kind: JobKind, values: Mapping[str, Value]) -> None:
     """Raise SettingsError for settings that the command refuses. values: by flag."""
     command = _COMMANDS[kind]
-    required = {leaf.flag: None for leaf in leaves_of(command) if leaf.is_required}
+    required = {leaf.flag: _placeholder(leaf) for leaf in leaves_of(command) if leaf.is_required}
     origins = {flag: Origin(OriginKind.FLAG, "") for flag in values}
     try:
         build(command, {**required, **values}, origins).check()
@@ -235,6 +242,11 @@ def _require_accepted(kind: JobKind, values: Mapping[str, Value]) -> None:
         name = error.option.replace("-", "_")
         message = str(error).replace(f"--{error.option}", name) if error.option else str(error)
         raise SettingsError(message, option=name) from None
+
+
+def _placeholder(leaf: Leaf) -> Any:
+    """Return a value for an argument that the service adds when the job runs."""
+    return () if leaf.is_list else Path() if leaf.is_path else EXPORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +263,8 @@ class Plan:
     """The folder of the store that keeps what the job exports; until then, it is in `EXPORT`."""
     board: str = ""
     """The name of the leaderboard that the job prints."""
+    unset: frozenset[str] = frozenset()
+    """Variables of the worker that the commands do not get, because what is not set has the default that is shown."""
 
 
 def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "auto") -> Plan:
@@ -260,13 +274,14 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
     ArtifactError if the artifact is not in the store.
     """
     checked = validated(job.kind, job.settings)
+    unset = frozenset(setting.leaf.variable for setting in settings_of(job.kind).values()) - {""}
     flags = [_flag(name, value) for name, value in checked.items() if name != _POSITIONAL and value is not False]
     command = [sys.executable, "-m", "harness.cli", str(job.kind)]
     if job.kind is JobKind.LEADERBOARD:
-        return Plan([*command, str(store.root), "--json", *flags], board=job.id)
+        return Plan([*command, str(store.root), "--json", *flags], board=job.id, unset=unset)
     if job.kind is JobKind.EXPORT:
         argv = [*command, str(store.root), f"--out={EXPORT}", "--json", *flags]
-        return Plan(argv, export=f"exports/{job.id}")
+        return Plan(argv, export=f"exports/{job.id}", unset=unset)
     if project is None:
         raise ProjectError("the project of this job was removed; add it again and submit a new job")
     # The folder's name is the project's, which results show.
@@ -282,8 +297,8 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
         target = str(artifact) if job.kind is JobKind.VALIDATE else artifact.name
         argv = [*command, target, f"--repo={folder_of_project}", *flags]
     if not project.is_address:
-        return Plan(argv)
-    return Plan(argv, before=_checkout(project, folder_of_project), checkout=parent)
+        return Plan(argv, unset=unset)
+    return Plan(argv, before=_checkout(project, folder_of_project), checkout=parent, unset=unset)
 
 
 def _require_folder(folder: Path) -> None:

@@ -32,6 +32,7 @@ from pytest_ssr.options import (
     switch,
 )
 from pytest_ssr.records.reasons import Rule
+from pytest_ssr.settings import budget_seconds
 
 SHELLS = ("bash", "fish", "zsh")
 
@@ -92,12 +93,14 @@ class InjectSettings(CommandSettings):
     execution: ExecutionSettings = section(ExecutionSettings)
 
     def check(self) -> None:
-        """Refuse models, which `ssr play` asks for bugs."""
+        """Refuse models, which `ssr play` asks for bugs, and a time limit that cannot be read."""
         from harness.rollouts.player_factory import injector_writes_code
 
         given = next((name for name in self.injector.split(",") if injector_writes_code(name.strip())), None)
         if given is not None:
             raise SettingsError(f"--injector {given} is for ssr play; ssr inject has operators only", option="injector")
+        if self.time:
+            budget_seconds(self.time, option="--time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,12 +232,13 @@ class PlaySettings(CommandSettings):
 
     def check(self) -> None:
         """Refuse options that have no effect on the players, and players that a cluster does not have."""
+        from harness.executors.protocol import is_remote
         from harness.rollouts.player_factory import injector_writes_code
 
         self.players.require_effect(self.typed, self.injector)
         if "by-script" in self.typed and not injector_writes_code(self.injector):
             raise SettingsError(f"--by-script is for a model that injects, not for {self.injector}", option="by-script")
-        if self.ray:
+        if is_remote(self.ray):
             for name in (self.injector, self.players.solver.name, self.players.judge.model):
                 _require_reachable(name)
 

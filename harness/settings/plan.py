@@ -159,7 +159,12 @@ def build(settings: type[CommandSettings], values: Mapping[str, Any], origins: M
         if bound is not None and leaf.flag in values and (problem := bound.problem(values[leaf.flag])):
             origin = origins.get(leaf.flag)
             raise SettingsError(f"--{leaf.flag} {problem}{origin.suffix if origin else ''}", option=leaf.flag)
-    built: CommandSettings = _build(settings, values, origins=origins)
+    try:
+        built: CommandSettings = _build(settings, values, origins=origins)
+    except SettingsError as error:
+        # A section refuses its own values.
+        origin = origins.get(error.option)
+        raise SettingsError(f"{error}{origin.suffix if origin else ''}", option=error.option) from None
     return built
 
 

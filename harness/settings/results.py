@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
 from harness.settings.sections import rule_option
+from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import INNER_FRACTION, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
+
+if TYPE_CHECKING:
+    from harness.exporters.filters import Filters
+    from harness.exporters.protocol import Choices, Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,31 @@ class FilterSettings:
     on_policy: bool = switch("only rollouts with all their tokens", is_own=True)
     no_flags: bool = switch("leave out rollouts whose grade has a flag", is_own=True)
 
+    def of(self, form: Format) -> Filters:
+        """Return the filters of an export in a format; raises SettingsError for values that it cannot have."""
+        from harness.exporters.filters import Filters
+
+        filters = Filters(
+            role=self.role,
+            model=self.model,
+            strategies=tuple(s for s in self.strategy.split(",") if s),
+            min_reward=self.min_reward,
+            max_reward=self.max_reward,
+            positive=form.imitates and self.min_reward is None,
+            min_solve_rate=self.min_solve_rate,
+            max_solve_rate=self.max_solve_rate,
+            min_calls=self.min_calls,
+            max_calls=self.max_calls,
+            max_tokens=self.max_tokens,
+            on_policy=self.on_policy,
+            no_flags=self.no_flags,
+        )
+        if form.of_tasks and (given := filters.of_rollouts()):
+            raise SettingsError(
+                f"{given[0]} is for rollouts; {form.name} is made of artifacts", option=given[0].removeprefix("--")
+            )
+        return filters
+
 
 def _formats() -> tuple[str, ...]:
     from harness.exporters.formats import formats_of
@@ -134,3 +166,47 @@ class ExportSettings(CommandSettings):
     repos: Path | None = option(
         None, "DIR", "folder to write the repositories to that rows of swe-bench start from", is_own=True
     )
+
+    @property
+    def form(self) -> Format:
+        """The format; plugins are loaded only for theirs."""
+        from harness.exporters.formats import FORMATS, formats_of
+        from pytest_ssr.installed_plugins import load_extensions
+
+        return FORMATS.get(self.format) or formats_of(load_extensions())[self.format]
+
+    def choices_for(self, form: Format) -> Choices:
+        """Return the choices about rows; raises SettingsError for one that the format does not use."""
+        from harness.exporters.protocol import Choices
+
+        given = {name: getattr(self, name) for name in _USES}
+        for name, forms in _USES.items():
+            if given[name] != getattr(Choices(), name) and form.name not in forms:
+                option = name.replace("_", "-")
+                raise SettingsError(f"--{option} has no effect on {form.name}", option=option)
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.owner) or "__" in self.owner:
+            raise SettingsError(f"--owner {self.owner!r} is not a valid repository owner", option="owner")
+        return Choices(**given)
+
+    def check(self) -> None:
+        """Refuse filters, choices and containers that the format does not have."""
+        from harness.exporters.dataset_writer import Destination
+
+        form = self.form
+        self.filters.of(form)
+        self.choices_for(form)
+        # The packages that write it are those of the machine that does.
+        with contextlib.suppress(MissingExtraError):
+            Destination.parse(self.out, self.container, tar=not form.columns)
+
+
+_TASKS = ("swe-rl", "swe-bench", "swe-smith")
+_USES = {
+    "samples": ("slime-samples",),
+    "segment_reward": ("slime-samples",),
+    "image": ("slime-prompts", *_TASKS),
+    "workdir": ("slime-prompts",),
+    "owner": ("slime-prompts", *_TASKS),
+    "repos": ("swe-rl", "swe-bench"),
+}
+"""The formats that use a choice."""

@@ -86,6 +86,28 @@ def test_a_mistyped_dotted_name_is_no_path(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "solver.trys=7").mkdir()
     assert parse(["play", "solver.trys=7"]) is not None
     assert parse(["play", "other.trys=7"]) is not None
+    # It may be the value of an option.
+    assert parse(["train", "grpo", ".", "--model", "m", "--score", "reward.length=0.5"]) is not None
+    with pytest.raises(SettingsError):
+        parse(["play", ".", f"solver.trys={'x' * 300}"])
+
+
+def test_this_machine_is_no_cluster() -> None:
+    for ray in ("", "local"):
+        parsed = parse(["play", ".", "--solver", "replay:attempts", "--ray", ray])
+        assert parsed is not None
+        parsed.settings.check()
+    parsed = parse(["play", ".", "--solver", "replay:attempts", "--ray", "auto"])
+    assert parsed is not None
+    with pytest.raises(SettingsError) as raised:
+        parsed.settings.check()
+    assert raised.value.option == "ray"
+
+
+def test_a_section_that_refuses_its_values_names_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSR_BITS", "3")
+    with pytest.raises(SettingsError, match=r"\(from SSR_BITS\)"):
+        parse(["train", "sft", ".", "--model", "m"])
 
 
 @pytest.mark.parametrize("argv", [["--tries", "7"], ["--solver.tries", "7"], ["--solver.tries=7"], ["solver.tries=7"]])

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import random
 import re
+from pathlib import Path
 
 import pytest
 
 from pytest_ssr.grading.blind.inputs import vary
 from pytest_ssr.grading.blind.other_values import other_value
+from pytest_ssr.grading.blind.varied_files import _numbers_changed
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
 
 TABLE = """\
 from datetime import date
@@ -85,3 +90,14 @@ def test_numbers_of_the_code_with_the_bug_and_those_beside_them_are_drawn() -> N
         )
     }
     assert {364, 365, 366} <= drawn
+
+
+@pytest.mark.parametrize(("chain", "numbers"), [(2, [10, 20]), (2_000, [])])
+def test_numbers_are_those_of_changed_statements(tmp_path: Path, chain: int, numbers: list[int]) -> None:
+    """Of syntax that is too deep to be compared there are none."""
+    code = "LIMIT = 5\n\n\ndef f(n):\n    return 10 if n < 20 else {}\n".format(" + ".join(["n"] * chain))
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text(code)
+    original = CodebaseState(take_snapshot(tmp_path / "project", tmp_path / "trees"), {})
+    buggy = original.replace({"shop.py": FileEntry(code.replace("<", "<=").encode(), 0o100644)})
+    assert list(_numbers_changed(original, buggy, "shop.py")) == numbers

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.models.factory import is_model, is_started_late, open_model
 from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.storage.store import Store
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,37 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, name: str, 
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'pytest-ssr\[{extra}\]'"):
         open_model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "other"),
+    [
+        ("openai/gpt-4o-mini", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    ],
+)
+def test_a_missing_key_is_found_before_anything_is_measured(
+    name: str, variable: str, other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: package)
+    monkeypatch.setattr(importlib, "import_module", lambda module: SimpleNamespace(LitellmModel=Opened))
+    for each in (variable, other):
+        monkeypatch.delenv(each, raising=False)
+    with pytest.raises(SettingsError, match=variable):
+        open_model(name)
+    # Replies in a cache, and servers of one's own, may need none; so may a provider with other credentials.
+    open_model(name, cache=Store(tmp_path))
+    open_model(name, url="http://127.0.0.1:9/v1")
+    open_model("bedrock/some-model")
+    for each in (variable, other):
+        monkeypatch.setenv(each, "x")
+        open_model(name)
+        monkeypatch.delenv(each)
+
+
+class Opened:
+    def __init__(self, name: str, **settings: object) -> None:
+        self.name = name
 
 
 def test_a_configured_window_applies_to_scripts(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from harness.models.budget import Budget
 from harness.models.factory import open_model
 from harness.models.middleware import RetryingModel
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
-from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
+from pytest_ssr.errors import ContextError, ModelError, RefusedError
 from pytest_ssr.records.decoding import decode
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From a third-party package.
@@ -47,21 +47,6 @@ def model_of(name: str, url: str, **settings: Any) -> Any:
     from harness.models.litellm import LitellmModel
 
     return LitellmModel(name, url=url, **settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "variable"),
-    [("openai/gpt-4o-mini", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")],
-)
-def test_a_missing_key_is_found_when_a_model_is_opened(
-    name: str, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model_of(name, "")
-    monkeypatch.delenv(variable)
-    # A server of one's own may need none.
-    model_of(name, "http://127.0.0.1:9/v1")
-    with pytest.raises(SettingsError, match=variable):
-        model_of(name, "")
 
 
 def test_a_traceback_of_its_own_is_cut_off() -> None:

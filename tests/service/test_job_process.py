@@ -20,6 +20,17 @@ print(json.dumps({"own": path.parent == Path.cwd(), "settings": read_project_tab
 """
 
 
+def test_variables_of_the_worker_are_no_settings_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSR_TRIES", "7")
+    monkeypatch.setenv("SSR_OTHER", "kept")
+    program = "import json, os; print(json.dumps({n: os.environ.get(n) for n in ('SSR_TRIES', 'SSR_OTHER')}))"
+    process = JobProcess(Plan([sys.executable, "-c", program], unset=frozenset({"SSR_TRIES"})))
+    while process.poll() is None:
+        time.sleep(0.01)
+    assert process.output() == {"SSR_TRIES": None, "SSR_OTHER": "kept"}
+    process.remove()
+
+
 def test_settings_above_the_folder_of_a_job_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.ssr]\nsandbox = "bubblewrap"\n')
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

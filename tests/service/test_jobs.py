@@ -136,6 +136,10 @@ def test_settings_are_described_as_they_are_checked(kind: JobKind) -> None:
         (JobKind.PLAY, {"judge": "openai/gpt-5", "judge_votes": 5, "submissions": 2}, "submissions"),
         (JobKind.SOLVE, {"artifact": ARTIFACT, "judge_votes": 5}, "judge_votes"),
         (JobKind.INJECT, {"injector": "openai/gpt-5"}, "injector"),
+        (JobKind.INJECT, {"time": "0"}, "time"),
+        (JobKind.EXPORT, {"format": "artifacts", "as": "jsonl"}, "as"),
+        (JobKind.EXPORT, {"format": "sft", "samples": "segment"}, "samples"),
+        (JobKind.EXPORT, {"format": "sft", "min_calls": -5}, "min_calls"),
     ],
 )
 def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
@@ -159,6 +163,11 @@ def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
         (JobKind.PLAY, {"solver": "openai/$(id)"}, "solver"),
         (JobKind.PLAY, {"solver": "openai/http://169.254.169.254/"}, "solver"),
         (JobKind.PLAY, {"judge": "vllm:http://127.0.0.1/"}, "judge"),
+        (JobKind.PLAY, {"solver": "bedrock/agentcore/arn:aws:bedrock-agentcore:evil.example/x:1:runtime/y"}, "solver"),
+        (JobKind.PLAY, {"solver": "bedrock/arn:aws:bedrock:evil.example/x"}, "solver"),
+        (JobKind.PLAY, {"solver": "mini-swe-agent:ollama/qwen"}, "solver"),
+        (JobKind.PLAY, {"solver": "vllm/folder/name"}, "solver"),
+        (JobKind.PLAY, {"injector": "openai/a:b/c"}, "injector"),
         (JobKind.PLAY, {"url": "http://127.0.0.1/"}, "url"),
         (JobKind.PLAY, {"vllm_args": "--x"}, "vllm_args"),
         (JobKind.PLAY, {"solver": "--python=/bin/sh"}, "solver"),

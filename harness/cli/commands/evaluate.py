@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.commands.evaluation_plan import report_plan
-from harness.cli.executors import is_remote, open_executor
+from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows, require_own_images
 from harness.cli.players import chosen_solver, note_remarks, open_players, share_of
@@ -27,7 +27,7 @@ from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_wri
 from harness.evaluation.rows_work import RowsWork, Unit
 from harness.evaluation.work import PredictionWork, RolloutWork, with_recording
 from harness.executors.node import Node
-from harness.executors.protocol import TRIES, WorkerLostError, completed
+from harness.executors.protocol import TRIES, WorkerLostError, completed, is_remote
 from harness.executors.pytest_executor import require_xdist, run_units
 from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import is_store, rows_of

@@ -17,7 +17,6 @@ from harness.cli.terminal import Terminal
 from harness.exporters.card import card
 from harness.exporters.dataset_writer import Destination, Sink
 from harness.exporters.filters import Filters
-from harness.exporters.formats import FORMATS, formats_of
 from harness.exporters.index import Index
 from harness.exporters.library import ArtifactGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
@@ -26,11 +25,10 @@ from harness.exporters.report import Report
 from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.splits import Splits
-from harness.settings.results import ExportSettings, FilterSettings
+from harness.settings.results import ExportSettings
 from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError, StoreWriteError
-from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.progress import counted
 
 _STATUS_INTERVAL_ROWS = 500
@@ -135,9 +133,9 @@ def _repository(row: Row) -> str:
 
 def export(settings: ExportSettings) -> int:
     """Export rows; return 0 if there are any, else 1 without writing files."""
-    form = FORMATS.get(settings.format) or formats_of(load_extensions())[settings.format]
+    form = settings.form
     splits = Splits.parse(settings.splits, settings.seed)
-    filters, choices = _filters(settings.filters, form), _choices(settings, form)
+    filters, choices = settings.filters.of(form), settings.choices_for(form)
     destination = Destination.parse(settings.out, settings.container, tar=not form.columns)
     if destination.is_file and len(splits.names) > 1:
         raise SettingsError(
@@ -172,47 +170,6 @@ def _index_errors() -> Iterator[None]:
     except sqlite3.Error as error:
         folder = tempfile.gettempdir()
         raise StoreWriteError(f"cannot write the index of the export in {folder}: {error}") from None
-
-
-def _filters(settings: FilterSettings, form: Format) -> Filters:
-    filters = Filters(
-        role=settings.role,
-        model=settings.model,
-        strategies=tuple(s for s in settings.strategy.split(",") if s),
-        min_reward=settings.min_reward,
-        max_reward=settings.max_reward,
-        positive=form.imitates and settings.min_reward is None,
-        min_solve_rate=settings.min_solve_rate,
-        max_solve_rate=settings.max_solve_rate,
-        min_calls=settings.min_calls,
-        max_calls=settings.max_calls,
-        max_tokens=settings.max_tokens,
-        on_policy=settings.on_policy,
-        no_flags=settings.no_flags,
-    )
-    if form.of_tasks and (given := filters.of_rollouts()):
-        raise SettingsError(f"{given[0]} is for rollouts; {form.name} is made of artifacts")
-    return filters
-
-
-def _choices(settings: ExportSettings, form: Format) -> Choices:
-    """Return the choices about rows; raises SettingsError for one that this format does not use."""
-    default = Choices()
-    uses = {
-        "samples": ("slime-samples",),
-        "segment_reward": ("slime-samples",),
-        "image": ("slime-prompts", "swe-rl", "swe-bench", "swe-smith"),
-        "workdir": ("slime-prompts",),
-        "owner": ("slime-prompts", "swe-rl", "swe-bench", "swe-smith"),
-        "repos": ("swe-rl", "swe-bench"),
-    }
-    given = {name: getattr(settings, name) for name in uses}
-    for name, forms in uses.items():
-        if given[name] != getattr(default, name) and form.name not in forms:
-            raise SettingsError(f"--{name.replace('_', '-')} has no effect on {form.name}")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", given["owner"]) or "__" in given["owner"]:
-        raise SettingsError(f"--owner {given['owner']!r} is not a valid repository owner", option="owner")
-    return Choices(**given)
 
 
 def _licences(items: Sequence[str]) -> dict[str, str]:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.cli.executors import is_remote, open_executor
+from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players, read_statement
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
+from harness.executors.protocol import is_remote
 from harness.injectors.model import ModelInjector
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode, count_ungraded

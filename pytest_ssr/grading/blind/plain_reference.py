@@ -39,10 +39,12 @@ def measure_plain(
     names = {case: name for case, name in reference.names.items() if name in tests}
     functions = {case.partition("[")[0] for case, name in names.items() if name in fail_to_pass}
     failing = {case: name for case, name in names.items() if case.partition("[")[0] in functions}
+    if not failing:
+        return None
     folder = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_FOLDER_LENGTH))
     whole = replace(_plain_suite(reference.suite, run, names, failing), folder=folder, ahead_s=CENTURY_S)
     every = replace(reference, names=names)
-    plain = _tried(runner, every, whole)
+    first = plain = _tried(runner, every, whole)
     if not failing.keys() <= plain.names.keys():
         # Other tests may break the process for those that matter most.
         plain = replace(reference, names={})
@@ -55,7 +57,10 @@ def measure_plain(
                 break
         if not plain.names:
             return None
-        tried = _tried(runner, every, whole) if len(names) > len(failing) else plain
+        if len(names) > len(failing):
+            tried = first if whole == first.suite else _tried(runner, every, whole)
+        else:
+            tried = plain
         plain = tried if plain.names.keys() <= tried.names.keys() else plain
     suite = whole.only({case.partition("[")[0] for case in plain.names})
     buggy_lines, _ = suite.run(runner, buggy, only_copies=True) if suite.copies else (None, None)

@@ -198,13 +198,16 @@ def _words_of(state: CodebaseState, path: str) -> Iterator[str]:
 
 def _numbers_changed(original: CodebaseState, buggy: CodebaseState, path: str) -> Iterator[float]:
     """Yield the numbers in the functions and other statements of a Python file that are not in the buggy one."""
-    remaining = {ast.dump(statement) for statement in _statements(buggy, path)}
-    for statement in _statements(original, path):
-        if ast.dump(statement) not in remaining:
-            for node in ast.walk(statement):
-                value = node.value if isinstance(node, ast.Constant) else None
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    yield value
+    try:
+        remaining = {ast.dump(statement) for statement in _statements(buggy, path)}
+        changed = [each for each in _statements(original, path) if ast.dump(each) not in remaining]
+    except RecursionError:
+        # A chain of hundreds of branches or operators.
+        return
+    for node in (node for statement in changed for node in ast.walk(statement)):
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield value
 
 
 def _statements(state: CodebaseState, path: str) -> Iterator[ast.stmt]:
