@@ -239,7 +239,7 @@ def all_keys() -> frozenset[str]:
 def _with_dashes(argv: Sequence[str], leaves: Sequence[Leaf]) -> Iterator[str]:
     """Yield the arguments; `solver.tries=200` gets its dashes if it is a dotted option of the command.
 
-    Raises SettingsError for `solver.trys=200`, which would be taken for a path.
+    Raises SettingsError for `solver.tires=200`, which would be taken for a path.
     """
     import difflib
 

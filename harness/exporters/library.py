@@ -25,7 +25,7 @@ from pytest_ssr.records.reasons import Rule
 _REWARDS_DIFFER = "rewards-differ"
 """A flag: runs with different settings give the rollout different rewards."""
 _OF_THE_ROW = ("schema_version", "status", "reward", "flags", "flag_details", "rule")
-"""Fields of an attempt that a record has itself, where another rule may change them."""
+"""Fields of an attempt that a record has itself: another rule may change them there."""
 _MADE_BEFORE = "made-before"
 """A flag: an earlier rollout made the same bug."""
 

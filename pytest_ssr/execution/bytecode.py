@@ -164,10 +164,12 @@ def _fill(
         for path, data in compiled.items():
             shared.place(path, FileEntry(data, 0o100644), tree / path)
         set_folder_times(tree)
-        if not final.is_dir():
+        try:
             tree.rename(final)
-    except FileExistsError:
-        pass
+        except OSError:
+            # Another process has made it in the meantime.
+            if not final.is_dir():
+                raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

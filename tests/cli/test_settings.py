@@ -81,15 +81,15 @@ def test_the_nearest_project_file_counts(folder: Path, monkeypatch: pytest.Monke
 def test_a_mistyped_dotted_name_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match=r"solver\.tries"):
-        parse(["play", ".", "solver.trys=7"])
+        parse(["play", ".", "solver.tires=7"])
     # A folder may have any name.
-    (tmp_path / "solver.trys=7").mkdir()
-    assert parse(["play", "solver.trys=7"]) is not None
-    assert parse(["play", "other.trys=7"]) is not None
+    (tmp_path / "solver.tires=7").mkdir()
+    assert parse(["play", "solver.tires=7"]) is not None
+    assert parse(["play", "other.tires=7"]) is not None
     # It may be the value of an option.
     assert parse(["train", "grpo", ".", "--model", "m", "--score", "reward.length=0.5"]) is not None
     with pytest.raises(SettingsError):
-        parse(["play", ".", f"solver.trys={'x' * 300}"])
+        parse(["play", ".", f"solver.tires={'x' * 300}"])
 
 
 def test_this_machine_is_no_cluster() -> None:

@@ -114,3 +114,18 @@ def test_compiled_files_are_kept_if_the_trees_are_removed(tmp_path: Path, monkey
     shutil.rmtree(trees)
     monkeypatch.setattr(bytecode, "_compiled", lambda *_: pytest.fail("the tests were collected again"))
     assert compiled() == first
+
+
+def test_two_processes_may_compile_a_tree_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = runner_on(tmp_path, "process", {"m.py": MODULE, "test_m.py": TESTS}).snapshot.directory
+    rename = Path.rename
+
+    def renamed_after_another(path: Path, target: Path) -> Path:
+        if target == first:
+            shutil.copytree(tmp_path / "other", first)
+        return rename(path, target)
+
+    shutil.move(first, tmp_path / "other")
+    monkeypatch.setattr(Path, "rename", renamed_after_another)
+    assert runner_on(tmp_path, "process", {"m.py": MODULE, "test_m.py": TESTS}).snapshot.directory == first
+    assert not list(first.parent.glob(".tmp-*"))

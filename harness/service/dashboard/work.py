@@ -222,7 +222,7 @@ def _field(setting: Setting, sent: Mapping[str, str], *, is_new: bool) -> Field:
 
 
 def _choices(setting: Setting) -> Sequence[str]:
-    """Return what can be chosen; the first is none if the setting can be left out and nothing is used then."""
+    """Return what can be chosen; the first is empty if the command has no default."""
     is_open = not setting.leaf.is_required and setting.default in (None, "")
     return ("", *(c for c in setting.choices if c)) if setting.choices and is_open else setting.choices
 
