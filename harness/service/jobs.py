@@ -29,7 +29,7 @@ _PROVIDERS = (
 )
 """Providers of models that a client may name: they run on machines of their own, at addresses that no name holds."""
 _PART = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
-_MODEL = rf"({'|'.join(_PROVIDERS)})/(?!agentcore/)({_PART}/)*{_PART}(:[A-Za-z0-9_.-]+)?"
+_MODEL = rf"({'|'.join(_PROVIDERS)})/(?!(.*/)?agentcore/)({_PART}/)*{_PART}(:[A-Za-z0-9_.-]+)?"
 _OPERATORS = "|".join(INJECTOR_NAMES)
 _NAME_PATTERNS = {
     "injector": re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}"),

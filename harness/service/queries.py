@@ -151,9 +151,13 @@ class Queries:
         """Return the attempts, the last first."""
         return self._timed_page(rollouts, "id", AttemptRow, filters, after, limit)
 
-    def attempt(self, attempt_id: str) -> AttemptDetails | None:
+    def attempt(self, attempt_id: str) -> AttemptRow | None:
         """Return an attempt, or None if it does not exist."""
-        row = self._one(_select(rollouts, AttemptRow).where(rollouts.c.id == attempt_id), AttemptRow)
+        return self._one(_select(rollouts, AttemptRow).where(rollouts.c.id == attempt_id), AttemptRow)
+
+    def attempt_details(self, attempt_id: str) -> AttemptDetails | None:
+        """Return an attempt with its record, which is read from its file; None if it does not exist."""
+        row = self.attempt(attempt_id)
         if row is None:
             return None
         record = Attempt.from_json(self.record(f"rollouts/{row.id}/rollout.json"))

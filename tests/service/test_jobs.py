@@ -165,6 +165,7 @@ def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
         (JobKind.PLAY, {"judge": "vllm:http://127.0.0.1/"}, "judge"),
         (JobKind.PLAY, {"solver": "bedrock/agentcore/arn:aws:bedrock-agentcore:evil.example/x:1:runtime/y"}, "solver"),
         (JobKind.PLAY, {"solver": "bedrock/arn:aws:bedrock:evil.example/x"}, "solver"),
+        (JobKind.PLAY, {"solver": "bedrock/x/agentcore/y"}, "solver"),
         (JobKind.PLAY, {"solver": "mini-swe-agent:ollama/qwen"}, "solver"),
         (JobKind.PLAY, {"solver": "vllm/folder/name"}, "solver"),
         (JobKind.PLAY, {"injector": "openai/a:b/c"}, "injector"),

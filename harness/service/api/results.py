@@ -168,7 +168,10 @@ def list_attempts(
 @router.get("/attempts/{attempt_id}", tags=["attempts"])
 def get_attempt(queries: Reads, attempt_id: Name) -> AttemptDetails:
     """Return an attempt with its grade and its record."""
-    return _attempt(queries, attempt_id)
+    found = queries.attempt_details(attempt_id)
+    if found is None:
+        raise not_found("attempt", attempt_id)
+    return found
 
 
 @router.get("/attempts/{attempt_id}/files", tags=["attempts"])
@@ -209,7 +212,7 @@ def _artifact(queries: Reads, artifact_id: str) -> ArtifactRow:
     return found
 
 
-def _attempt(queries: Reads, attempt_id: str) -> AttemptDetails:
+def _attempt(queries: Reads, attempt_id: str) -> AttemptRow:
     found = queries.attempt(attempt_id)
     if found is None:
         raise not_found("attempt", attempt_id)

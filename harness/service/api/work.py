@@ -37,13 +37,14 @@ class NewProject(BaseModel):
 
 def _add_settings(schema: dict[str, Any]) -> None:
     """Describe the settings of each kind of job."""
+    schemas = {str(kind): schema_of(kind) for kind in JobKind}
     schema["oneOf"] = [
         {
-            "title": str(kind),
-            "properties": {"kind": {"const": str(kind)}, "settings": schema_of(kind)},
-            "required": ["settings"] if schema_of(kind)["required"] else [],
+            "title": kind,
+            "properties": {"kind": {"const": kind}, "settings": settings},
+            "required": ["settings"] if settings["required"] else [],
         }
-        for kind in JobKind
+        for kind, settings in schemas.items()
     ]
 
 

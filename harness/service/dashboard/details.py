@@ -94,7 +94,7 @@ def artifact_page(reads: Reads, artifact_id: str) -> ArtifactPage | None:
 
 def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
     """Return the page of an attempt, or None if it does not exist."""
-    row = reads.attempt(attempt_id)
+    row = reads.attempt_details(attempt_id)
     if row is None:
         return None
     transcript = read_transcript(reads.text(f"rollouts/{row.id}/trajectory.jsonl") or "")
