@@ -7,16 +7,74 @@ with their square. `Record.of` validates every field: a record may come from any
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
-from harness.exporters.model_calls import Call, read_calls, require_message
-from harness.exporters.skipped import damaged, require_plain, require_text
+from harness.exporters.model_calls import Call, CallShape, MessageShape, read_calls
+from harness.exporters.skipped import damaged, require_plain
 from harness.records.trajectory import SCHEMA
+from pytest_ssr.records.decoding import NonEmpty, Share, of_shape
 
-ROLES = ("injector", "solver")
-STATUSES = ("completed", "truncated", "failed", "aborted")
+Role = Literal["injector", "solver"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    repository: str = ""
+    tree_hash: str = ""
+    strategy: str = ""
+    injector: str = ""
+    solve_rate: Share | None = None
+    graded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Provenance:
+    served_model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    resolved: Any = False
+    infra: Any = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    function: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The fields that every record has, and those that are read from it."""
+
+    schema: Literal["ssr.rollout/1"]
+    rollout_id: NonEmpty
+    group_id: NonEmpty
+    task_id: NonEmpty
+    role: Role
+    attempt: int
+    policy: _Policy
+    sampling: Mapping[str, Any]
+    task: _Task
+    tools: tuple[_Tool, ...]
+    messages: tuple[MessageShape, ...]
+    calls: tuple[CallShape, ...]
+    status: Literal["completed", "truncated", "failed", "aborted"]
+    exit_reason: NonEmpty
+    reward_components: Mapping[str, Any]
+    verdict: _Verdict
+    flags: tuple[str, ...]
+    provenance: _Provenance
+    reward: float | None = None
+    patch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,46 +90,17 @@ class Record:
         """Validate a JSON object; raises SkippedError, naming the field, if it is not such a record."""
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             raise damaged(f"it is not a record of {SCHEMA}")
-        calls = data.get("calls")
+        try:
+            shape = of_shape(_Shape, data)
+        except ValueError as error:
+            raise damaged(str(error)) from None
         require_plain({k: v for k, v in data.items() if k != "calls"}, "the record")
-        for name in ("rollout_id", "group_id", "task_id", "exit_reason"):
-            if not require_text(data.get(name), name):
-                raise damaged(f"{name} is empty")
-        _require_in(data, "role", ROLES)
-        _require_in(data, "status", STATUSES)
-        for name, kind in (
-            *dict.fromkeys(("policy", "sampling", "task", "provenance", "verdict", "reward_components"), dict).items(),
-            *dict.fromkeys(("messages", "tools", "flags"), list).items(),
-            ("attempt", int),
-        ):
-            if type(data.get(name)) is not kind:
-                raise damaged(f"{name} is not of type {kind.__name__}")
-        reward = data.get("reward")
-        if reward is not None and type(reward) not in (int, float):
-            raise damaged("reward is not a number")
-        if reward is not None and data["status"] == "aborted":
+        if shape.reward is not None and shape.status == "aborted":
             raise damaged("it was aborted but has a reward")
-        verdict = data["verdict"]
-        ungraded = data["role"] == "solver" and verdict.get("resolved", False) is None
-        if reward is not None and (verdict.get("infra") is True or ungraded):
+        ungraded = shape.role == "solver" and shape.verdict.resolved is None
+        if shape.reward is not None and (shape.verdict.infra is True or ungraded):
             raise damaged("it has a reward but no grade")
-        for name in ("repository", "tree_hash", "strategy", "injector"):
-            require_text(data["task"].get(name, ""), name)
-        require_text(data["policy"].get("model", ""), "model")
-        require_text(data["provenance"].get("served_model", ""), "served_model")
-        require_text(data.get("patch") or "", "patch")
-        rate, graded = data["task"].get("solve_rate"), data["task"].get("graded", 0)
-        if (rate is not None and (type(rate) not in (int, float) or not 0 <= rate <= 1)) or type(graded) is not int:
-            raise damaged("solve_rate or graded is invalid")
-        if not all(isinstance(flag, str) for flag in data["flags"]):
-            raise damaged("flags are not strings")
-        for message in data["messages"]:
-            require_message(message)
-        if not all(isinstance(t, Mapping) and isinstance(t.get("function"), Mapping) for t in data["tools"]):
-            raise damaged("tools do not follow the chat protocol")
-        if not isinstance(calls, list):
-            raise damaged("calls is not a list")
-        return cls(data, tuple(read_calls(calls, data["messages"])))
+        return cls(data, tuple(read_calls(shape.calls, data["calls"], data["messages"])))
 
     @property
     def id(self) -> str:
@@ -124,8 +153,3 @@ class Record:
             prompt = [*previous[: call.prefix_len], *call.suffix]
             yield call, prompt
             previous = [*prompt, *call.token_ids]
-
-
-def _require_in(data: Mapping[str, Any], name: str, allowed: Sequence[str]) -> None:
-    if data.get(name) not in allowed:
-        raise damaged(f"{name} is not one of {', '.join(allowed)}")

@@ -12,13 +12,17 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from pytest_ssr.errors import StoreError
 
 _Record = TypeVar("_Record")
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _MAX_FLOAT, _INT_LIMIT = 1e100, 2**63
 """Larger than any count, cost or duration, yet small enough for tables and for sums."""
 
@@ -35,9 +39,8 @@ def decode(cls: type[_Record], data: object, *, version: int | None = None, is_c
         if actual != version:
             raise damaged(cls, f"it has schema version {actual!r}, this release reads {version}")
     try:
-        record = msgspec.convert(data, cls)
-    except (msgspec.ValidationError, ValueError) as error:
-        # A lone surrogate in a key or in the value of an enum is a ValueError.
+        record = of_shape(cls, data)
+    except ValueError as error:
         raise damaged(cls, str(error)) from None
     if is_complete and isinstance(data, Mapping) and is_dataclass(record):
         missing = [field.name for field in fields(record) if field.name not in data]
@@ -47,6 +50,17 @@ def decode(cls: type[_Record], data: object, *, version: int | None = None, is_c
     if path is not None:
         raise damaged(cls, f"number out of range - at `${path}`")
     return record
+
+
+def of_shape(cls: type[_Record], data: object) -> _Record:
+    """Return the record that plain data describes, without limits on its numbers.
+
+    Raises ValueError, which names the path of the field, for other data.
+    """
+    try:
+        return msgspec.convert(data, cls)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def json_object(data: bytes | str) -> dict[str, Any] | None:
