@@ -49,7 +49,7 @@ COMMANDS = {
     "list": Command("commands:ListSettings", "artifacts:list_store"),
     "show": Command("commands:ShowSettings", "artifacts:show"),
     "grade": Command("commands:GradeSettings", "artifacts:grade"),
-    "solve": Command("commands:SolveSettings", "play:solve"),
+    "solve": Command("commands:SolveSettings", "solve:solve"),
     "play": Command("commands:PlaySettings", "play:play"),
     "run": Command("commands:RunSettings", "evaluate:evaluate"),
     "eval": Command("commands:EvalSettings", "evaluate:evaluate"),

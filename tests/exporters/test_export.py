@@ -30,7 +30,7 @@ from harness.exporters.protocol import TEXT, Choices, Format, Group
 from harness.exporters.skipped import SkipCode
 from harness.records.attempt import Attempt
 from harness.records.trajectory import ExitReason
-from harness.selfplay.rounds import _hash
+from harness.selfplay.project_play import _hash
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.artifact import FIVE_FILES
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus

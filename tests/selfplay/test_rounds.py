@@ -38,9 +38,10 @@ from harness.selfplay.curriculum import Curriculum, Table
 from harness.selfplay.higher_order import HigherOrderArtifacts
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
+from harness.selfplay.project_play import Watch
 from harness.selfplay.report import lines, tables
 from harness.selfplay.round_store import read_round
-from harness.selfplay.rounds import SelfPlay, Watch
+from harness.selfplay.rounds import SelfPlay
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from pytest_ssr.campaign.campaign import Campaign

@@ -14,7 +14,8 @@ from harness.records.messages import ASSISTANT, Message, Reply, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
-from harness.selfplay.rounds import SelfPlay, Watch
+from harness.selfplay.project_play import Watch
+from harness.selfplay.rounds import SelfPlay
 from harness.solvers.protocol import Solution, SolverTask
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Candidate, SourceTree

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,38 +14,23 @@ from typing import Any
 from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.instances import chosen_rows, require_own_images
-from harness.cli.players import chosen_solver, note_remarks, open_players, share_of
+from harness.cli.rows import OpenElsewhere, open_work, with_store_rows
 from harness.cli.terminal import Terminal
-from harness.datasets import Instance, InstanceError
-from harness.datasets.environments import Environments
-from harness.datasets.repositories import Repositories
-from harness.evaluation.grading import Grader, fault_of
+from harness.datasets import InstanceError
+from harness.evaluation.grading import fault_of
 from harness.evaluation.plan import Planner
-from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
 from harness.evaluation.rows_work import RowsWork, Unit
-from harness.evaluation.work import PredictionWork, RolloutWork, with_recording
-from harness.executors.node import Node
+from harness.evaluation.work import with_recording
 from harness.executors.protocol import TRIES, WorkerLostError, completed, is_remote
 from harness.executors.pytest_executor import require_xdist, run_units
-from harness.executors.runner_recipe import require_same_environment
-from harness.exporters.store_rows import is_store, rows_of
-from harness.models.factory import is_model
-from harness.models.protocol import label_of
+from harness.exporters.store_rows import is_store
 from harness.records.attempt import Attempt, Status
 from harness.settings.commands import EvalSettings, RunSettings
-from harness.settings.sections import EvaluationSettings
-from harness.storage.rebuilt import REPOSITORIES
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.progress import format_duration
-from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.reasons import Reason, ReasonCode
-from pytest_ssr.sandbox import choose
-from pytest_ssr.sandbox.docker.provider import DockerProvider
-from pytest_ssr.storage.store import Store, key_of
 
 _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
 
@@ -63,7 +48,7 @@ def evaluate(settings: RunSettings | EvalSettings) -> int:
     terminal = Terminal(quiet=settings.json)
     given = run.dataset
     if is_store(Path(run.dataset)):
-        settings = replace(settings, evaluation=_with_store_rows(run, terminal))
+        settings = replace(settings, evaluation=with_store_rows(run, terminal))
     work = open_work(settings, lambda line: terminal.echo(line, "missed"))
     try:
         if isinstance(settings, EvalSettings) and settings.dry_run:
@@ -76,128 +61,6 @@ def evaluate(settings: RunSettings | EvalSettings) -> int:
     finally:
         work.close()
     return _report(settings, work, progress, terminal)
-
-
-def _with_store_rows(run: EvaluationSettings, terminal: Terminal) -> EvaluationSettings:
-    """Return the settings with a store's artifacts as a dataset file; raises SettingsError if there are none."""
-    given, store = Path(run.dataset), Store(run.store or run.out / ".ssr")
-    terminal.status(f"{given}: writing the repositories of its artifacts")
-
-    skipped: list[str] = []
-
-    def skip(subject: str, reason: str) -> None:
-        skipped.append(f"{subject}: {reason}")
-        terminal.echo(f"left out: {skipped[-1]}", "missed")
-
-    rows = list(rows_of(given, store.root / REPOSITORIES, skip))
-    if not rows:
-        example = f" ({skipped[0]})" if skipped else ""
-        raise SettingsError(
-            f"the store {given} contains no artifact that can be graded{example}; create some with ssr inject"
-        )
-    path = store.root / "datasets" / f"{key_of(rows)}.jsonl"
-    write_lines(path, rows)
-    return replace(run, dataset=str(path))
-
-
-def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None) -> RowsWork:
-    """Read the dataset, and open the grader and the solver; raises an SsrError for invalid settings or data.
-
-    report: called with each mismatch, and with what a server lacks; neither is an error.
-    """
-    run = settings.evaluation
-    instances = chosen_rows(run.dataset, run.selection)
-    store = Store(run.store or run.out / ".ssr")
-    require_own_images(run.instances, run.execution)
-    if isinstance(settings, EvalSettings):
-        predictions = read_predictions(settings.predictions, instances, report)
-        return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
-    return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True, report=report)
-
-
-def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_trees: bool) -> Grader:
-    run = settings.evaluation
-    return Grader(
-        store,
-        Repositories(store, run.instances.repos, images=run.instances.images or ""),
-        Environments(store, run.execution.python),
-        run.execution.rules(),
-        run.execution.sandbox,
-        images=run.instances.images or "",
-        logs=not run.no_logs,
-        full=run.full,
-        rule=run.rule,
-        keep_trees=keep_trees,
-    )
-
-
-def _open_rollouts(
-    settings: RunSettings,
-    store: Store,
-    instances: Sequence[Instance],
-    *,
-    workers: int,
-    keep_trees: bool,
-    report: Callable[[str], None] = lambda _: None,
-) -> RolloutWork:
-    """Return the rollouts of a run. workers: how many share its budget. report: called with what a server lacks."""
-    chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
-    players = open_players(chosen, store.root, load_extensions())
-    solver = chosen_solver(chosen, players)
-    note_remarks(players, report)
-
-    def close() -> None:
-        note_remarks(players, report)
-        players.close()
-
-    name = require_name(settings.name or label_of(solver), "--name")
-    units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]
-    by_statement = is_model(chosen.solver.name) and not settings.show_tests
-    return RolloutWork(
-        _open_grader(settings, store, keep_trees=keep_trees),
-        units,
-        solver,
-        seed=settings.seed,
-        grade_unsubmitted=chosen.model.grade_unsubmitted,
-        by_statement=by_statement,
-        on_close=close,
-    )
-
-
-@dataclass(frozen=True)
-class _OpenElsewhere:
-    """Opens the work of a run on a machine of a cluster, without its units."""
-
-    settings: RunSettings | EvalSettings
-    interpreter: Interpreter | None
-    """The interpreter that `--python` names."""
-
-    @classmethod
-    def of(cls, settings: RunSettings | EvalSettings) -> _OpenElsewhere:
-        """Return what opens the work of these settings, whose paths are absolute."""
-        run = settings.evaluation
-        is_named = run.execution.python is not None and not run.instances.images
-        python = find_interpreter(Path.cwd(), run.execution.python, needs_pytest=False) if is_named else None
-        return cls(settings, python)
-
-    def __call__(self, node: Node) -> RowsWork:
-        self._require_sandbox()
-        if self.interpreter is not None:
-            here = find_interpreter(Path.cwd(), self.interpreter.executable, needs_pytest=False)
-            require_same_environment(here, self.interpreter)
-        if isinstance(self.settings, EvalSettings):
-            return PredictionWork.of(_open_grader(self.settings, node.store, keep_trees=False), [], [])
-        return _open_rollouts(self.settings, node.store, [], workers=node.workers, keep_trees=False)
-
-    def _require_sandbox(self) -> None:
-        """Raise SandboxUnavailableError if no row can run here, whatever its image: the machine lacks the sandbox."""
-        run = self.settings.evaluation
-        if run.instances.images == "docker":
-            with contextlib.closing(DockerProvider()) as docker:
-                docker.connect()
-        else:
-            provider = choose(run.instances.images or run.execution.sandbox, model_written=True)
-            getattr(provider, "close", lambda: None)()
 
 
 class _Progress:
@@ -296,7 +159,7 @@ def _run_on_cluster(
     settings: RunSettings | EvalSettings, work: RowsWork, units: Sequence[Unit], progress: _Progress
 ) -> None:
     run = settings.evaluation
-    work.opened = _OpenElsewhere.of(_with_absolute_paths(settings))
+    work.opened = OpenElsewhere.of(settings)
     with (
         open_executor(run.ray, run.jobs, work.grader.store, progress.terminal) as executor,
         executor.units(work) as started,
@@ -308,14 +171,6 @@ def _run_on_cluster(
                 progress.lose(unit.name, str(error))
             except InstanceError as error:
                 progress.fail(unit, fault_of(error, unit.instance))
-
-
-def _with_absolute_paths(settings: RunSettings | EvalSettings) -> RunSettings | EvalSettings:
-    """Return the settings for workers, whose current folder is another one."""
-    run = settings.evaluation
-    repos = run.instances.repos
-    instances = replace(run.instances, repos=repos.absolute() if repos is not None else None)
-    return replace(settings, evaluation=replace(run, instances=instances))
 
 
 def _write(

@@ -14,7 +14,7 @@ from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
-from harness.selfplay.rounds import Watch
+from harness.selfplay.project_play import Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import MissingExtraError, SettingsError, SsrError

@@ -22,7 +22,8 @@ from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project, unique_names
-from harness.selfplay.rounds import SelfPlay, Watch
+from harness.selfplay.project_play import Watch
+from harness.selfplay.rounds import SelfPlay
 from harness.solvers.search.project_files import files_of
 from harness.solvers.search.solver import SearchSolver
 from harness.storage.atomic_write import write_text
@@ -144,7 +145,16 @@ class Loop:
         """Play all rounds; write the policy of the last one to the folder. Raises SsrError."""
         seed, played = self.play.seed, [project.folder for project in self.projects]
         injectors = load_injectors(self.settings.injectors)
-        run = SelfPlay(self.projects, self.store, self.solver, self.play, injectors=injectors, executor=self.executor)
+        watch = replace(self.watch)
+        run = SelfPlay(
+            self.projects,
+            self.store,
+            self.solver,
+            self.play,
+            injectors=injectors,
+            watch=watch,
+            executor=self.executor,
+        )
         held_out = self._open_held_out(run)
         self._static = self.collect()
         self._validating = validation_folders(self._static, seed=seed, played=played)
@@ -163,7 +173,7 @@ class Loop:
                 self.watch.round(number, episodes)
                 self._learn(number, episodes, run, bugs, measured)
 
-            run.watch = replace(self.watch, round=after)
+            watch.round = after
             run.play()
         assert self.solver.policy is not None
         self.solver.policy.save(self.folder)
