@@ -15,15 +15,16 @@ from harness.database.fitting import fitted
 from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode
-from harness.records.usage import NAME
-from pytest_ssr.records.candidate_result import CandidateResult
-from pytest_ssr.records.decoding import json_object
+from harness.records.trajectory import ending_of
+from harness.records.usage import NAME, RunUsage
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.decoding import decode_or_none, json_object
 
 _HEADER_BYTES = 1 << 20
 """Longest first line of a trajectory that is read."""
 _LONGEST_NAME = 64
 """Characters of an id."""
-_NOT_IN_ATTEMPT = ("id", "artifact_id", "role", "stored_at")
+_NOT_IN_ATTEMPT = ("id", "artifact_id", "role", "valid", "stored_at")
 """Columns of rollouts that are known from the file's path or from its trajectory."""
 _RENAMED = {"player": "solver", "status": "ending"}
 """Columns of rollouts with another name than the field of an attempt that they hold."""
@@ -195,6 +196,7 @@ def _add_candidate(connection: sa.Connection, path: str, data: bytes) -> Change 
     }
     row = fitted(candidates, values)
     replace_rows(connection, candidates, [row], key=["path"])
+    _add_injection(connection, json_object(data) or {}, result)
     shown = _shown(row, "status", "strategy", "operator", "file", "scope", "check", "artifact_id")
     return Change("candidate", path, shown)
 
@@ -206,11 +208,37 @@ def _add_rollout(connection: sa.Connection, path: str, data: bytes) -> Change | 
     name = path.split("/")[1]
     columns = [c.name for c in rollouts.columns if c.name not in _NOT_IN_ATTEMPT]
     values = {column: getattr(rollout, _RENAMED.get(column, column)) for column in columns}
-    row = fitted(rollouts, {**values, "reason": str(rollout.reason.code), "stored_at": time.time()})
-    known = connection.execute(sa.update(rollouts).where(rollouts.c.id == name).values(row)).rowcount
-    if not known:
-        connection.execute(sa.insert(rollouts).values({**row, "id": name, "artifact_id": "", "role": "solver"}))
+    row = fitted(rollouts, {**values, "reason": str(rollout.reason.code)})
+    _complete(connection, name, row, {"artifact_id": "", "role": "solver"})
     return Change("rollout", name, _shown(row, "player", "attempt", "resolved", "reason", "status"))
+
+
+def _add_injection(connection: sa.Connection, record: Mapping[str, Any], result: CandidateResult) -> None:
+    """Complete the rollout of a model's try, whose record names it; nothing for tries without a model."""
+    name, spent = _text(record.get("rollout")), decode_or_none(RunUsage, record.get("spent"))
+    if not name or spent is None:
+        return
+    values = {
+        "valid": result.status is CandidateStatus.VALID,
+        "reason": str(result.reason.code) if result.reason is not None else "",
+        "exit_reason": result.detail,
+        "status": ending_of(result.detail),
+        "steps": _count(record.get("steps")),
+        "tokens": spent.tokens,
+        "cost_usd": spent.cost_usd,
+        "unpriced": spent.unpriced,
+        "seconds": result.seconds,
+    }
+    unknown = dict.fromkeys(("artifact_id", "player"), "") | {"attempt": result.index, "grading_s": 0.0}
+    _complete(connection, name, fitted(rollouts, values), {**unknown, "role": "injector"})
+
+
+def _complete(connection: sa.Connection, name: str, row: Mapping[str, Any], unknown: Mapping[str, Any]) -> None:
+    """Add the end of a rollout to its row. unknown: the rest of the row until its trajectory is stored."""
+    values = {**row, "stored_at": time.time()}
+    known = connection.execute(sa.update(rollouts).where(rollouts.c.id == name).values(values)).rowcount
+    if not known:
+        connection.execute(sa.insert(rollouts).values({**unknown, **values, "id": name}))
 
 
 def _add_trajectory(connection: sa.Connection, path: str, data: bytes) -> Change | None:

@@ -153,6 +153,7 @@ rollouts = Table(
     Column("attempt", Integer, nullable=False),
     Column("resolved", Boolean),  # By the strict rule; None without a grade.
     Column("tests", Boolean),
+    Column("valid", Boolean),  # Whether an injector's bug is; None for solvers, and until the injector has ended.
     Column("reward", Float),
     Column("reason", String(64), nullable=False),
     Column("exit_reason", String(64), nullable=False),

@@ -190,7 +190,8 @@ class ModelCampaign:
             )
             Verdicts(self.store, self.runner, extra_checks=names_of(self.extra_checks)).put(verdict)
             self.store.put_artifact(verdict.artifact_id, complete)
-        record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
+        rollout = {"rollout": done.trajectory.rollout_id, "steps": len(done.trajectory.steps)}
+        record = {**attempt.to_json(), "spent": asdict(self._spent[index]), **rollout}
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)
         return attempt
 

@@ -56,6 +56,12 @@ _STATUS = {
 }
 
 
+def ending_of(exit_reason: str) -> str:
+    """Return how a rollout with this exit reason ends: completed, truncated, failed or aborted; empty if unknown."""
+    known = exit_reason in list(ExitReason)
+    return _STATUS.get(ExitReason(exit_reason), "truncated") if known else ""
+
+
 def is_truncated(reason: ExitReason) -> bool:
     """Return whether a limit ended the rollout."""
     return reason not in _STATUS

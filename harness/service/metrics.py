@@ -123,19 +123,20 @@ def _of_episodes(run: _Run) -> Iterator[Metric]:
 
 def _of_rollouts(run: _Run) -> Iterator[Metric]:
     sums = [sa.func.sum(rollouts.c[name]) for name in ("tokens", "cost_usd", "unpriced")]
-    grouped = (rollouts.c.role, rollouts.c.player, rollouts.c.resolved)
+    grouped = (rollouts.c.role, rollouts.c.player, rollouts.c.resolved, rollouts.c.valid)
     rows = run(sa.select(*grouped, sa.func.count(), *sums).group_by(*grouped))
-    names = {True: "resolved", False: "unresolved", None: "no-grade"}
+    grades = {True: "resolved", False: "unresolved", None: "no-grade"}
+    bugs = {True: "valid", False: "rejected", None: "no-grade"}
     labels = ["role", "model"]
     attempts: dict[tuple[str, ...], float] = {}
-    for role, player, resolved, count, *_ in rows:
-        attempts[role, player, names[resolved]] = count
+    for role, player, resolved, valid, count, *_ in rows:
+        attempts[role, player, bugs[valid] if role == "injector" else grades[resolved]] = count
     yield _counter("ssr_attempts", "Attempts by role, model and grade.", attempts, [*labels, "grade"])
     texts = ("Tokens by model.", "Cost by model, without calls of unknown price.", "Calls of unknown price by model.")
     for index, (name, text) in enumerate(zip(("ssr_tokens", "ssr_cost_usd", "ssr_unpriced_calls"), texts, strict=True)):
         totals: dict[tuple[str, ...], float] = {}
         for row in rows:
-            totals[row[0], row[1]] = totals.get((row[0], row[1]), 0.0) + float(row[4 + index] or 0)
+            totals[row[0], row[1]] = totals.get((row[0], row[1]), 0.0) + float(row[5 + index] or 0)
         yield _counter(name, text, totals, labels)
     yield _histogram(run, "ssr_attempt_seconds", "Time of attempts.", rollouts.c.seconds)
     yield _histogram(run, "ssr_grading_seconds", "Time of gradings.", rollouts.c.grading_s)

@@ -131,6 +131,8 @@ class AttemptRow:
     resolved: bool | None
     """By the strict rule; None without a grade."""
     tests: bool | None
+    valid: bool | None
+    """Whether an injector's bug is; None for solvers, and until the injector has ended."""
     reward: float | None
     reason: str
     exit_reason: str
