@@ -11,6 +11,7 @@ import unicodedata
 import weakref
 from collections.abc import Callable
 
+from harness.records.job_reports import JobReport, Stage
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.interrupts import Background, background, pause
 from pytest_ssr.progress import format_duration
@@ -78,7 +79,7 @@ _CODES = {
 
 
 STATUS_LINES = "SSR_STATUS_LINES"
-"""A variable with which all progress is written to standard error, a line each, for a program that follows it."""
+"""A variable with which all progress is written to standard error as reports, for a program that follows it."""
 
 
 _opened: weakref.WeakSet[Terminal] = weakref.WeakSet()
@@ -113,10 +114,10 @@ class Terminal:
         """Seconds since this object was created."""
         return time.monotonic() - self._start
 
-    def echo(self, line: str, kind: str = "") -> None:
-        """Print one line; `kind` selects the colour."""
+    def echo(self, line: str, kind: str = "", *, artifact: str = "", attempt: str = "") -> None:
+        """Print one line. kind: selects the colour. artifact, attempt: the id of what the line is about."""
+        self._follow(JobReport(line=escaped_line(line), kind=kind, artifact=artifact, attempt=attempt))
         if self._quiet:
-            self._follow(line)
             return
         self._clear()
         self._heartbeat.postpone()
@@ -128,7 +129,7 @@ class Terminal:
         """Show a status line, which the next line replaces."""
         line += self.suffix()
         if self._followed:
-            self._follow(line)
+            self._follow(JobReport(status=escaped_line(line)))
         elif self._live:
             self._clear()
             width = shutil.get_terminal_size().columns - 1
@@ -153,9 +154,17 @@ class Terminal:
     def _write_note(line: str) -> None:
         print(escaped(line), file=sys.stderr, flush=True)
 
-    def _follow(self, line: str) -> None:
+    def stage(self, stage: Stage) -> None:
+        """Report that a stage of the work begins, to a program that follows."""
+        self._follow(JobReport(stage=stage))
+
+    def about(self, **ids: str) -> None:
+        """Report where the results are, to a program that follows: `run` of self-play, `campaign` of an injection."""
+        self._follow(JobReport(about=ids))
+
+    def _follow(self, report: JobReport) -> None:
         if self._followed:
-            print(escaped_line(line), file=sys.stderr, flush=True)
+            print(report.to_line(), file=sys.stderr, flush=True)
 
     def _clear(self) -> None:
         if self._shown:

@@ -215,8 +215,26 @@ jobs = Table(
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
     Column("ended_at", Float),
+    Column("faults", Integer, nullable=False),  # How often a fault of the infrastructure has ended it.
+    Column("not_before", Float, nullable=False),  # It waits at least until then.
+    Column("about", Text, nullable=False),  # JSON: where its results are.
+    Column("stages", Text, nullable=False),  # JSON: its stages, each with the time at which it began.
     Index(None, "status", "number"),
     Index(None, "project_id"),
+)
+
+job_lines = Table(
+    "job_lines",
+    METADATA,
+    Column("number", _Number, primary_key=True, autoincrement=True),
+    Column("job_id", String(32), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("artifact_id", String(64), nullable=False),
+    Column("attempt_id", String(64), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index(None, "job_id", "number"),
 )
 
 workers = Table(

@@ -16,6 +16,7 @@ from harness.injectors.external import ExternalInjector
 from harness.injectors.model_work import InjectorRecipe, ModelWork
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode, Refusal, RefusalCode
+from harness.records.job_reports import Stage
 from harness.records.usage import RunUsage
 from harness.rollouts.attempts_work import AttemptsWork, PlayersRecipe
 from harness.rollouts.runner import RolloutRunner, validated_verdict
@@ -52,6 +53,7 @@ class Watch:
     """Callbacks for events of a run."""
 
     status: Callable[[str], None] = lambda _: None
+    stage: Callable[[Stage], None] = lambda _: None
     attempt: Callable[[int, str, CandidateResult], None] = lambda *_: None
     rollout: Callable[[Episode, Attempt], None] = lambda *_: None
     episode: Callable[[Episode], None] = lambda _: None
@@ -166,6 +168,7 @@ class ProjectPlay:
         A repeated bug of a model is an episode, because it was paid for, but no solver runs on it.
         """
         by_model = isinstance(campaign, ModelCampaign)
+        self._cast.watch.stage(Stage.INJECT)
 
         def report(result: CandidateResult) -> None:
             if self._fresh([result]):
@@ -183,6 +186,8 @@ class ProjectPlay:
         raise_if_stopped()
         fresh = {a.index for a in self._fresh(results)}
         valid = [a for a in results if a.status is CandidateStatus.VALID and a.index in fresh]
+        if valid:
+            self._cast.watch.stage(Stage.SOLVE)
         for result in results:
             if result.status is CandidateStatus.REJECTED or result.index not in fresh:
                 yield self._episode(number, campaign, result, repeated=result.index not in fresh)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from harness.records.job_reports import JobReport
 from pytest_ssr.errors import SsrError
 
 
@@ -100,6 +102,30 @@ class Job:
     created_at: float
     started_at: float | None
     ended_at: float | None
+    faults: int
+    """How often a fault of the infrastructure has ended it."""
+    not_before: float
+    """It waits at least until then, in seconds since the epoch."""
+    about: Mapping[str, str]
+    """Where its results are: `run` of self-play, `campaign` of an injection."""
+    stages: Sequence[tuple[str, float]]
+    """Its stages in this attempt, each with the time at which it began."""
+
+    @classmethod
+    def of(cls, row: Any) -> Job:
+        """Return the job in a row of the table, as SQLAlchemy returns it."""
+        row = row._mapping
+        values = {f.name: row[f.name] for f in fields(cls)}
+        return cls(
+            **values
+            | {name: json.loads(row[name] or "{}") for name in ("settings", "result", "about")}
+            | {"stages": [(str(stage), float(at)) for stage, at in json.loads(row["stages"] or "[]")]}
+            | {
+                "kind": JobKind(row["kind"]),
+                "status": JobStatus(row["status"]),
+                "error_code": JobErrorCode(row["error_code"]),
+            }
+        )
 
     def to_event(self) -> dict[str, Any]:
         """Return what an event shows."""
@@ -110,6 +136,37 @@ class Job:
             "stage": self.stage,
             "project": self.project_id,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A line of a job's log."""
+
+    number: int
+    """Its place in the log of all jobs."""
+    attempt: int
+    """The attempt of the job, counted from 1."""
+    kind: str
+    """valid, bad, missed, survived, heading, or empty."""
+    text: str
+    artifact_id: str
+    """The artifact that it is about, or empty."""
+    attempt_id: str
+    """The attempt of a solver that it is about, or empty."""
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a worker has read of a job's reports since it last told the queue."""
+
+    stage: str = ""
+    """What the job is doing."""
+    lines: Sequence[JobReport] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+    """All that is known, not only what is new."""
+    stages: Sequence[tuple[str, float]] = ()
+    """All stages so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +185,5 @@ class Outcome:
     result: Mapping[str, Any] | None = None
     error_code: JobErrorCode = JobErrorCode.NONE
     error: str = ""
+    is_fault: bool = False
+    """Whether a fault of the infrastructure ended it, and not the job itself."""

@@ -16,13 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.records.job_reports import JobReport
 from harness.service.jobs import JOB_ENVIRONMENT, Plan
 from pytest_ssr.sandbox.counting import VARIABLE as SANDBOX_COUNTS
 from pytest_ssr.sandbox.counting import counts_in
 from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 
 _MAX_OUTPUT_BYTES = 256 << 20
-_TAIL_BYTES = 16_384
+_MOST_AT_ONCE = 1 << 20
+"""Bytes of reports that are read at once."""
 
 
 class JobProcess:
@@ -36,6 +38,7 @@ class JobProcess:
         """The folder that the commands run in, which is removed at the end."""
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = False
+        self._read_to = 0
         try:
             # A command reads the nearest one: without it, that of a folder above, which others may be able to write.
             (self.folder / "pyproject.toml").touch()
@@ -65,10 +68,21 @@ class JobProcess:
             return None
         return code
 
-    def last_line(self) -> str:
-        """Return the last complete line of progress; empty without progress."""
-        lines = self._tail("stderr").rpartition("\n")[0].splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def reports(self, *, is_over: bool = False) -> list[JobReport]:
+        """Return what the commands have reported since the last call; of very much, only the end.
+
+        is_over: they have ended, so that a line without an end is complete, too.
+        """
+        try:
+            with (self.folder / "stderr").open("rb") as file:
+                file.seek(max(self._read_to, file.seek(0, os.SEEK_END) - _MOST_AT_ONCE))
+                start, data = file.tell(), file.read(_MOST_AT_ONCE)
+        except OSError:
+            return []
+        complete = data if is_over else data[: data.rfind(b"\n") + 1]
+        self._read_to = start + len(complete)
+        lines = (line.strip() for line in complete.decode("utf-8", "backslashreplace").splitlines())
+        return [JobReport.from_line(line) for line in lines if line]
 
     def output(self) -> Mapping[str, Any]:
         """Return the JSON object that the command has printed, empty if it has printed something else."""
@@ -110,7 +124,7 @@ class JobProcess:
 
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         inherited = {name: value for name, value in os.environ.items() if name not in self.plan.unset}
-        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
+        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("ab") as err:
             return subprocess.Popen(
                 [*die_with_parent(), *argv],
                 stdin=subprocess.DEVNULL,
@@ -127,14 +141,6 @@ class JobProcess:
         # It leads its group, whose number stays taken as long as one of its processes runs.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
-
-    def _tail(self, name: str) -> str:
-        try:
-            with (self.folder / name).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                return file.read(_TAIL_BYTES).decode("utf-8", "backslashreplace")
-        except OSError:
-            return ""
 
     def _clear_checkout(self) -> None:
         if self.plan.checkout is not None:

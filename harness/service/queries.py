@@ -17,7 +17,7 @@ from harness.database.records import DatabaseRecords
 from harness.database.schema import artifacts, candidates, entries, episodes, jobs, rollouts, rounds, workers
 from harness.records.attempt import Attempt
 from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter, JobFilter
-from harness.service.job import Job, JobErrorCode, JobKind, JobStatus
+from harness.service.job import Job
 from harness.service.rows import (
     ArtifactRow,
     AttemptDetails,
@@ -81,7 +81,7 @@ _MAX_FUNCTIONS = 400
 _BUCKETS = 10
 _SUMMED = ("episodes", "valid", "solved", "graded", "rewards", "rewarded", "tokens", "cost_usd")
 _COUNTED = (CandidateStatus.VALID, CandidateStatus.REJECTED)
-_JSON = ("settings", "counters", "result")
+_JSON = ("counters",)
 """Columns that hold a JSON object as text."""
 _Filter = EpisodeFilter | ArtifactFilter | AttemptFilter | CandidateFilter | JobFilter
 
@@ -354,10 +354,11 @@ def _total(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
 
 
 def _made(kind: type[T], row: Any) -> T:
+    of: Callable[[Any], T] | None = getattr(kind, "of", None)
+    if of is not None:
+        return of(row)
     values = dict(row._mapping)
     for name in _JSON:
         if name in values:
             values[name] = json_object(values[name].encode()) or {}
-    if kind is Job:
-        values.update(kind=JobKind(row.kind), status=JobStatus(row.status), error_code=JobErrorCode(row.error_code))
     return kind(**values)

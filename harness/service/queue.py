@@ -15,21 +15,26 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
 
 from harness.database.engine import database_time, describing, reading
 from harness.database.events import add_event
-from harness.database.schema import idempotency_keys, jobs
+from harness.database.fitting import fitted
+from harness.database.schema import idempotency_keys, job_lines, jobs
+from harness.records.job_reports import JobReport
 from harness.service.job import (
     Claim,
     Job,
     JobErrorCode,
     JobKind,
+    JobLine,
     JobStatus,
     Lease,
     Outcome,
+    Progress,
     QueueError,
     QueueErrorCode,
 )
@@ -37,14 +42,18 @@ from harness.service.job import (
 __all__ = [
     "LEASE_S",
     "MAX_ATTEMPTS",
+    "MAX_FAULTS",
+    "MAX_LINES",
     "Claim",
     "Job",
     "JobErrorCode",
     "JobKind",
+    "JobLine",
     "JobQueue",
     "JobStatus",
     "Lease",
     "Outcome",
+    "Progress",
     "QueueError",
     "QueueErrorCode",
 ]
@@ -52,6 +61,11 @@ LEASE_S = 30.0
 MAX_ATTEMPTS = 5
 """How often a job is begun before it fails; only lost workers use up attempts."""
 MAX_STAGE_CHARS = 300
+MAX_LINES = 5_000
+"""Lines of a job's log that are kept."""
+MAX_FAULTS = 20
+"""How often a job is begun again after faults of the infrastructure, over about an hour and a half."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 _MAX_ERROR_CHARS = 4_000
 _KEY_S = 86_400.0
 """How long the key of a request is remembered."""
@@ -95,9 +109,13 @@ class JobQueue:
                 "max_attempts": MAX_ATTEMPTS,
                 "cancel_requested": False,
                 "lease_until": 0.0,
+                "faults": 0,
+                "not_before": 0.0,
+                "about": "{}",
+                "stages": "[]",
                 "created_at": database_time(connection),
             }
-            job = _job(connection.execute(sa.insert(jobs).values(row).returning(*jobs.c)).one())
+            job = Job.of(connection.execute(sa.insert(jobs).values(row).returning(*jobs.c)).one())
             add_event(connection, "job", job.id, job.to_event())
         return job
 
@@ -118,12 +136,13 @@ class JobQueue:
                 self._return_lapsed(connection)
             with self.engine.begin() as connection:
                 # One that has lost its workers may be what kills them, and must not hold up the others.
-                first = sa.select(jobs.c.number).where(jobs.c.status == JobStatus.QUEUED)
+                now = database_time(connection)
+                first = sa.select(jobs.c.number).where(_is_due(now))
                 first = first.order_by(jobs.c.attempt, jobs.c.number)
                 number = connection.scalar(first.limit(1).with_for_update(skip_locked=True))
                 if number is None:
                     return None
-                token, now = secrets.token_hex(16), database_time(connection)
+                token = secrets.token_hex(16)
                 job = _update(
                     connection,
                     jobs.c.number == number,
@@ -133,6 +152,10 @@ class JobQueue:
                     lease_token=token,
                     lease_until=now + self.lease_s,
                     started_at=now,
+                    about="{}",
+                    stages="[]",
+                    error_code="",
+                    error="",
                 )
         return Claim(job, token) if job is not None else None
 
@@ -146,10 +169,34 @@ class JobQueue:
             return Lease.LOST
         return Lease.CANCELLED if cancel else Lease.HELD
 
-    def set_stage(self, claim: Claim, stage: str) -> bool:
-        """Record what a job is doing; False if the worker has lost it."""
+    def report(self, claim: Claim, progress: Progress) -> bool:
+        """Record what a job has reported; False if the worker has lost it, so that nothing is recorded."""
+        values = {
+            "stage": _storable(progress.stage, MAX_STAGE_CHARS),
+            "about": json.dumps(dict(progress.about)),
+            "stages": json.dumps(list(progress.stages)),
+        }
         with describing(self.engine.url), self.engine.begin() as connection:
-            return _update(connection, _is_held(claim), stage=_storable(stage, MAX_STAGE_CHARS)) is not None
+            job = _update(connection, _is_held(claim), **values)
+            if job is None:
+                return False
+            now = database_time(connection)
+            same = job_lines.c.job_id == job.id
+            room = MAX_LINES - int(connection.scalar(sa.select(sa.func.count()).where(same)) or 0)
+            rows = [_line(job, report, now) for report in progress.lines[: max(0, room)]]
+            if len(progress.lines) >= room > 0:
+                rows[-1] = _line(job, JobReport(line=f"more than {MAX_LINES} lines; the rest is not kept"), now)
+            if rows:
+                connection.execute(sa.insert(job_lines), rows)
+        return True
+
+    def lines(self, job_id: str, after: int = 0, *, limit: int = MAX_LINES) -> list[JobLine]:
+        """Return the log of a job in order: the lines after the one of this number."""
+        names = (job_lines.c[field.name] for field in fields(JobLine))
+        wanted = sa.select(*names).where(job_lines.c.job_id == job_id, job_lines.c.number > after)
+        with describing(self.engine.url), reading(self.engine).connect() as connection:
+            rows = connection.execute(wanted.order_by(job_lines.c.number).limit(limit)).all()
+        return [JobLine(**row._mapping) for row in rows]
 
     def finish(self, claim: Claim, outcome: Outcome) -> bool:
         """Record how a job has ended; False if the worker has lost it, so that nothing is recorded."""
@@ -177,6 +224,30 @@ class JobQueue:
             ended_at = database_time(connection) if cancel else None
             values = {"status": status, "ended_at": ended_at, "attempt": jobs.c.attempt - 1}
             return _update(connection, _is_held(claim), **values, **_NOT_HELD) is not None
+
+    def put_back(self, claim: Claim, outcome: Outcome) -> bool:
+        """Return a job that a fault of the infrastructure has ended to the queue, where it waits, each time longer.
+
+        It uses up no attempt. After `MAX_FAULTS` of them it fails with this outcome. False if the worker has lost it.
+        """
+        with describing(self.engine.url), self.engine.begin() as connection:
+            faults = connection.scalar(sa.select(jobs.c.faults).where(_is_held(claim)).with_for_update())
+            if faults is None:
+                return False
+            if faults < MAX_FAULTS:
+                _update(
+                    connection,
+                    _is_held(claim),
+                    status=JobStatus.QUEUED,
+                    attempt=jobs.c.attempt - 1,
+                    faults=faults + 1,
+                    not_before=database_time(connection) + min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**faults),
+                    error_code=outcome.error_code,
+                    error=_storable(outcome.error, _MAX_ERROR_CHARS),
+                    **_NOT_HELD,
+                )
+                return True
+        return self.finish(claim, outcome)
 
     def cancel(self, job_id: str) -> Job | None:
         """Cancel a job: at once if it waits, by its worker if it runs; one that has ended stays as it is.
@@ -206,14 +277,15 @@ class JobQueue:
             if job.status is JobStatus.SUCCEEDED:
                 raise QueueError(f"the job {job_id} has succeeded; submit a new one", code=QueueErrorCode.SUCCEEDED)
             cleared = dict.fromkeys(("stage", "error_code", "error", "result", "worker_id"), "")
-            values = {"cancel_requested": False, "attempt": 0, "started_at": None, "ended_at": None}
+            values: dict[str, Any] = {"cancel_requested": False, "started_at": None, "ended_at": None}
+            values |= dict.fromkeys(("attempt", "faults", "not_before"), 0)
             return _update(connection, jobs.c.id == job_id, status=JobStatus.QUEUED, **cleared, **values)
 
     def _has_work(self) -> bool:
         """Return whether a claim may find something, without a lock that would stop writers."""
         with reading(self.engine).connect() as connection:
-            waits = jobs.c.status == JobStatus.QUEUED
-            statement = sa.select(jobs.c.number).where(waits | self._has_lapsed(database_time(connection))).limit(1)
+            now = database_time(connection)
+            statement = sa.select(jobs.c.number).where(_is_due(now) | self._has_lapsed(now)).limit(1)
             return connection.scalar(statement) is not None
 
     def _has_lapsed(self, now: float) -> sa.ColumnElement[bool]:
@@ -241,6 +313,25 @@ class JobQueue:
                 _update(connection, same, status=JobStatus.QUEUED, **{**ended, "ended_at": None})
 
 
+def _is_due(now: float) -> sa.ColumnElement[bool]:
+    """Return the condition under which a job can begin; a wait that was set before the clock jumped back is over."""
+    waits = (jobs.c.not_before > now) & (jobs.c.not_before <= now + _LONGEST_WAIT_S)
+    return (jobs.c.status == JobStatus.QUEUED) & ~waits
+
+
+def _line(job: Job, report: JobReport, now: float) -> dict[str, Any]:
+    values = {
+        "job_id": job.id,
+        "attempt": job.attempt,
+        "kind": report.kind,
+        "text": report.line,
+        "artifact_id": report.artifact,
+        "attempt_id": report.attempt,
+        "created_at": now,
+    }
+    return fitted(job_lines, values)
+
+
 def _is_held(claim: Claim) -> sa.ColumnElement[bool]:
     """Return the condition under which a worker has a job: the fence against those that have lost it."""
     is_running = jobs.c.status == JobStatus.RUNNING
@@ -252,7 +343,7 @@ def _update(connection: sa.Connection, condition: sa.ColumnElement[bool], **valu
     row = connection.execute(sa.update(jobs).where(condition).values(values).returning(*jobs.c)).one_or_none()
     if row is None:
         return None
-    job = _job(row)
+    job = Job.of(row)
     add_event(connection, "job", job.id, job.to_event())
     return job
 
@@ -260,7 +351,7 @@ def _update(connection: sa.Connection, condition: sa.ColumnElement[bool], **valu
 def _find(connection: sa.Connection, job_id: str, *, lock: bool = False) -> Job | None:
     statement = sa.select(jobs).where(jobs.c.id == job_id)
     row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
-    return None if row is None else _job(row)
+    return None if row is None else Job.of(row)
 
 
 def _earlier_job(connection: sa.Connection, key: str, request: str, job_id: str) -> Job | None:
@@ -290,25 +381,3 @@ def _insert_for(connection: sa.Connection) -> Any:
 def _storable(text: str, most: int) -> str:
     """Return a string that every database can hold."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:most]
-
-
-def _job(row: sa.Row[Any]) -> Job:
-    return Job(
-        id=row.id,
-        number=row.number,
-        kind=JobKind(row.kind),
-        project_id=row.project_id,
-        settings=json.loads(row.settings),
-        status=JobStatus(row.status),
-        stage=row.stage,
-        error_code=JobErrorCode(row.error_code),
-        error=row.error,
-        result=json.loads(row.result or "{}"),
-        attempt=row.attempt,
-        max_attempts=row.max_attempts,
-        cancel_requested=row.cancel_requested,
-        worker_id=row.worker_id,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-    )

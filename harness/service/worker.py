@@ -15,10 +15,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.database.records import DatabaseRecords
+from harness.records.job_reports import JobReport, Stage
 from harness.service.job_process import JobProcess
 from harness.service.jobs import EXPORT, Plan, plan_of
 from harness.service.projects import Projects
-from harness.service.queue import LEASE_S, Claim, Job, JobErrorCode, JobQueue, JobStatus, Lease, Outcome
+from harness.service.queue import (
+    LEASE_S,
+    Claim,
+    Job,
+    JobErrorCode,
+    JobQueue,
+    JobStatus,
+    Lease,
+    Outcome,
+    Progress,
+)
 from harness.service.worker_row import WorkerRow, WorkerStatus
 from pytest_ssr.errors import SsrError, StoreError
 from pytest_ssr.escaping import escaped_line
@@ -55,6 +66,14 @@ _CODES = {
 }
 """By the name of the error that a command of `ssr` reports."""
 
+_FAULTS = frozenset(("SandboxError", "UnresponsiveError", "StoreError", "StoreWriteError"))
+"""Errors that are faults of the infrastructure, after which a job begins again later."""
+_SHOWN = {
+    JobErrorCode.STORE: "the database or the files of the store could not be used; the worker's log has the cause",
+    JobErrorCode.SANDBOX: "a sandbox broke; the worker's log has the cause",
+}
+"""What a job says after such a fault: readers learn no address and no folder of the infrastructure."""
+_MOST_STAGES = 200
 Planner = Callable[[Job], Plan]
 
 
@@ -66,8 +85,38 @@ class _Running:
         self.claim, self.held_at, self._sandboxes = claim, held_at, sandboxes
         self.process: JobProcess | None = None
         self.outcome: Outcome | None = None
-        self.stage = ""
         self.kill_at: float | None = None
+        self.last = ""
+        """The last text that the job has reported."""
+        self._lines: list[JobReport] = []
+        self._about: dict[str, str] = {}
+        self._stages: list[tuple[str, float]] = []
+        self._has_news = False
+
+    def read(self, *, is_over: bool = False) -> None:
+        """Read what the job has reported. is_over: its commands have ended."""
+        if self.process is None:
+            return
+        if not self._stages:
+            self._stages.append((Stage.FETCH if self.process.is_fetching else Stage.MEASURE, time.time()))
+        for report in self.process.reports(is_over=is_over):
+            self._has_news = True
+            self.last = report.status or report.line or self.last
+            self._about |= report.about
+            if report.line:
+                self._lines.append(report)
+            if report.stage is not None and report.stage != self._stages[-1][0]:
+                self._stages.append((report.stage, time.time()))
+
+    def news(self) -> Progress | None:
+        """Return what was read and not yet returned; None without news."""
+        if not self._has_news:
+            return None
+        return Progress(self.last, self._lines, self._about, self._stages[-_MOST_STAGES:])
+
+    def told(self) -> None:
+        """Forget the news, which the queue has now."""
+        self._lines, self._has_news = [], False
 
     def end(self) -> None:
         """End its processes and remove their files."""
@@ -194,7 +243,10 @@ class Worker:
         if running not in self._running:
             return
         if running.outcome is not None:
-            if self._queue.finish(running.claim, running.outcome):
+            self._tell(running)
+            if running.outcome.is_fault:
+                self._queue.put_back(running.claim, running.outcome)
+            elif self._queue.finish(running.claim, running.outcome):
                 self._row.jobs_done += 1
             self._drop(running)
             self._show()
@@ -216,10 +268,15 @@ class Worker:
                 running.process.interrupt()
                 running.kill_at = now + _GRACE_S
             return
-        stage = running.process.last_line()
-        if stage and stage != running.stage:
-            self._queue.set_stage(running.claim, stage)
-            running.stage = stage
+        running.read()
+        self._tell(running)
+
+    def _tell(self, running: _Running) -> None:
+        """Record what a job has reported."""
+        news = running.news()
+        if news is not None:
+            self._queue.report(running.claim, news)
+            running.told()
 
     def _fill(self, now: float) -> None:
         """Claim jobs while there is room."""
@@ -239,10 +296,6 @@ class Worker:
     def _start(self, running: _Running) -> None:
         try:
             running.process = JobProcess(self._planner(running.claim.job))
-        except StoreError:
-            # No fault of the job: it returns to the queue when its lease ends, which counts as an attempt.
-            self._running.remove(running)
-            raise
         except (OSError, SsrError) as error:
             running.outcome = _broken(error)
 
@@ -253,7 +306,8 @@ class Worker:
     def _outcome(self, running: _Running, process: JobProcess, code: int) -> Outcome:
         if running.kill_at is not None:
             return Outcome(status=JobStatus.CANCELLED)
-        output, last = process.output(), process.last_line()
+        running.read(is_over=True)
+        output, last = process.output(), running.last
         if process.is_fetching:
             return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=last)
         # Python also ends with 1 after an error that nothing expected, but then without an output.
@@ -262,7 +316,7 @@ class Worker:
         try:
             self._keep(process, output, code)
         except (OSError, StoreError) as error:
-            return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.STORE, error=str(error))
+            return _failed("StoreError", JobErrorCode.STORE, str(error))
         return Outcome(status=JobStatus.SUCCEEDED, result={"exit_code": code, **_summary(output)})
 
     def _keep(self, process: JobProcess, output: Mapping[str, Any], code: int) -> None:
@@ -290,8 +344,18 @@ class Worker:
 
 def _broken(error: OSError | SsrError) -> Outcome:
     """Return the outcome of a job that could not be started."""
-    code = _CODES.get(type(error).__name__, JobErrorCode.BROKEN)
-    return Outcome(status=JobStatus.FAILED, error_code=code, error=str(error))
+    name = "StoreWriteError" if isinstance(error, OSError) else type(error).__name__
+    return _failed(name, JobErrorCode.BROKEN, str(error))
+
+
+def _failed(name: str, other: JobErrorCode, message: str, result: Mapping[str, Any] | None = None) -> Outcome:
+    """Return the outcome of a job that has failed. name: of the error; other: the code of an unknown one."""
+    code, is_fault = _CODES.get(name, other), name in _FAULTS
+    if is_fault:
+        _log(message)
+        message, result = _SHOWN[code], None
+    error = escaped_line(message)
+    return Outcome(status=JobStatus.FAILED, result=result, error_code=code, error=error, is_fault=is_fault)
 
 
 def _failure(code: int, output: Mapping[str, Any], last: str) -> Outcome:
@@ -299,10 +363,9 @@ def _failure(code: int, output: Mapping[str, Any], last: str) -> Outcome:
         error = f"signal {-code} ended the command; perhaps the machine had no memory left"
         return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.KILLED, error=error)
     fallback = JobErrorCode.SETTINGS if code == _USAGE else JobErrorCode.BROKEN
-    error_code = _CODES.get(str(output.get("kind", "")), fallback)
     message = output.get("error")
     error = message if isinstance(message, str) else last or f"the command ended with exit code {code}"
-    return Outcome(status=JobStatus.FAILED, result=_summary(output), error_code=error_code, error=escaped_line(error))
+    return _failed(str(output.get("kind", "")), fallback, error, _summary(output))
 
 
 def _summary(output: Mapping[str, Any]) -> dict[str, Any]:

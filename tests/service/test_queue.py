@@ -24,6 +24,7 @@ from harness.service.queue import (
     JobStatus,
     Lease,
     Outcome,
+    Progress,
     QueueError,
     QueueErrorCode,
 )
@@ -70,7 +71,7 @@ def test_a_job_runs_from_the_queue_to_its_result(queue: JobQueue) -> None:
     first, second = submitted(queue, rounds=2), submitted(queue)
     claim = claimed(queue)
     assert (claim.job.id, claim.job.settings, claim.job.attempt) == (first, {"rounds": 2}, 1)
-    assert queue.set_stage(claim, "round 1\0\ud800")
+    assert queue.report(claim, Progress("round 1\0\ud800"))
     job = queue.get(first)
     assert job is not None
     assert (job.status, job.stage, job.worker_id) == (JobStatus.RUNNING, "round 1\\0\\ud800", "w")
@@ -94,7 +95,7 @@ def test_a_job_returns_when_its_lease_ends_and_its_first_worker_cannot_end_it(qu
     second = claimed(queue, "other")
     assert (second.job.id, second.job.attempt) == (job_id, 2)
     assert queue.renew(lost) is Lease.LOST
-    assert not queue.set_stage(lost, "late")
+    assert not queue.report(lost, Progress("late"))
     assert not queue.finish(lost, DONE)
     assert not queue.release(lost)
     assert status_of(queue, job_id) is JobStatus.RUNNING

@@ -15,6 +15,7 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.diffs import AppliedDiff, DiffError, apply_diff, require_diff
 from harness.executors.slots import measured_slots
+from harness.records.job_reports import Stage
 from harness.rollouts.runner import validated_verdict
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
 from pytest_ssr.campaign.factory import RunnerSource, open_runner, runner_source
@@ -44,16 +45,20 @@ def validate(settings: ValidateSettings) -> int:
     directories = find_artifacts(settings.path)
     terminal = Terminal(quiet=settings.json)
     results: list[dict[str, Any]] = []
+    terminal.stage(Stage.VALIDATE)
     trusted = _trusted(settings.store or settings.repo / ".ssr", directories)
     with _opened_runners(settings, trusted=trusted) as runners:
         for number, directory in enumerate(directories, 1):
             terminal.status(f"{number} of {len(directories)}: {directory}")
             verdict = _verdict(directory, runners)
             results.append(_verdict_json(directory, verdict))
+            name = verdict.artifact_id
             if verdict.valid:
-                terminal.echo(f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid")
+                terminal.echo(
+                    f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid", artifact=name
+                )
             else:
-                terminal.echo(f"invalid   {directory}  {verdict.explanation}", "bad")
+                terminal.echo(f"invalid   {directory}  {verdict.explanation}", "bad", artifact=name)
     if settings.json:
         print(json.dumps({"artifacts": results}, indent=1))
     return ExitCode.DONE if all(r["valid"] for r in results) else ExitCode.NO

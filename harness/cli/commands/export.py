@@ -25,6 +25,7 @@ from harness.exporters.report import Report
 from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.splits import Splits
+from harness.records.job_reports import Stage
 from harness.settings.results import ExportSettings
 from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
@@ -146,6 +147,7 @@ def export(settings: ExportSettings) -> int:
     destination.require_apart(s.path for s in sources)
     terminal, report = Terminal(quiet=settings.json), Report()
     with _index_errors(), Index() as index, destination.staging() as folder:
+        terminal.stage(Stage.WRITE)
         terminal.status("reading the stores")
         index_sources(index, sources, report.leave, rule=settings.rule)
         library = Library(sources, index, settings.rule)

@@ -15,6 +15,7 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
 from harness.injectors.campaign_work import CampaignWork
+from harness.records.job_reports import Stage
 from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
@@ -140,6 +141,7 @@ def _annotates(settings: InjectSettings) -> bool:
 
 
 def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: Terminal) -> Campaign:
+    terminal.stage(Stage.MEASURE)
     terminal.status("copying the project and measuring its tests")
     store = Store(settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr")
     project = _project(settings, store, terminal)
@@ -192,9 +194,11 @@ def _run_candidates(
     settings: InjectSettings, campaign: Campaign, extensions: Extensions, terminal: Terminal
 ) -> list[CandidateResult]:
     goal = goal_of(settings)
+    terminal.stage(Stage.INJECT)
+    terminal.about(campaign=campaign.key)
 
     def report(result: CandidateResult) -> None:
-        terminal.echo(result_line(result), result.status.value)
+        terminal.echo(result_line(result), result.status.value, artifact=result.artifact_id)
         verdict = campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
         if verdict is not None:
             extensions.observe(verdict)

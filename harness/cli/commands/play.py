@@ -18,6 +18,7 @@ from harness.executors.protocol import is_remote
 from harness.injectors.model import ModelInjector
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode, count_ungraded
+from harness.records.job_reports import Stage
 from harness.rollouts.player_factory import injector_writes_code, solver_writes_code
 from harness.rollouts.runner import count_resolved
 from harness.selfplay.play_settings import PlaySettings as RoundSettings
@@ -57,6 +58,7 @@ def play(settings: PlaySettings) -> int:
         store = Store(store_path)
         terminal = Terminal(quiet=settings.json)
         note_remarks(players, terminal.note)
+        terminal.stage(Stage.MEASURE)
         terminal.status("copying the projects and measuring their tests")
         projects = [
             project
@@ -86,6 +88,7 @@ def play(settings: PlaySettings) -> int:
                 model_recipe=recipe.open_injector if by_model else None,
                 extensions=extensions,
             )
+            terminal.about(run=run.key)
             episodes = run.play()
             nodes = [node.to_json() for node in executor.nodes]
         note_remarks(players, terminal.note)
@@ -159,6 +162,7 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
             terminal.echo(
                 f"{prefix}  {order} {result.artifact_id}  {result.operator}  {location}, breaks {result.fail_to_pass}",
                 "valid",
+                artifact=result.artifact_id,
             )
         elif by_model:
             terminal.echo(f"{prefix}  no bug by {result.operator}: {' '.join(result.explanation.split())}", "bad")
@@ -166,7 +170,9 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
     def rollout(draft: Episode, result: Attempt) -> None:
         if result.verdict is None:
             terminal.echo(
-                f"round {draft.round}  {draft.project}  {draft.artifact_id}  no grade: {result.reason}", "missed"
+                f"round {draft.round}  {draft.project}  {draft.artifact_id}  no grade: {result.reason}",
+                "missed",
+                attempt=result.id,
             )
 
     def episode(finished: Episode) -> None:
@@ -179,6 +185,7 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
         terminal.echo(
             f"round {finished.round}  {finished.project}  {finished.artifact_id}  {outcome}",
             "bad" if finished.refused else "",
+            artifact=finished.artifact_id,
         )
 
     def after(number: int, episodes: Sequence[Episode]) -> None:
@@ -191,4 +198,4 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
             if tokens:
                 terminal.echo(f"{tokens} tokens, {usd:.4f} USD in this round")
 
-    return Watch(terminal.status, attempt, rollout, episode, after)
+    return Watch(terminal.status, terminal.stage, attempt, rollout, episode, after)

@@ -9,6 +9,7 @@ from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.records.attempt import Attempt
+from harness.records.job_reports import Stage
 from harness.rollouts.player_factory import solver_writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.settings.commands import SolveSettings
@@ -43,6 +44,7 @@ def solve(settings: SolveSettings) -> int:
         artifact = read_artifact(directory)
         terminal = Terminal(quiet=settings.json)
         note_remarks(players, terminal.note)
+        terminal.stage(Stage.MEASURE)
         terminal.status("copying the project")
         runner = open_runner(
             settings.repo,
@@ -56,12 +58,13 @@ def solve(settings: SolveSettings) -> int:
             artifact, runner, store, begin=lambda: terminal.status("validating the artifact first")
         )
         wanted = settings.players.solver.attempts
+        terminal.stage(Stage.SOLVE)
         terminal.status(f"{solver.name}: {wanted} attempt{'s' if wanted > 1 else ''}")
         done: list[Attempt] = []
 
         def show(rollout: Attempt) -> None:
             done.append(rollout)
-            terminal.echo(*_attempt_line(rollout))
+            terminal.echo(*_attempt_line(rollout), attempt=rollout.id)
             terminal.status(f"{solver.name}: {len(done)} of {wanted} attempts done" if len(done) < wanted else "")
 
         solving = RolloutRunner(
