@@ -36,6 +36,8 @@ class Blobs:
         with the same URL do not remove each other's. Raises SettingsError for an unknown scheme, MissingExtraError if
         its package is not installed.
         """
+        self.root = root
+        """The folder of the store."""
         self.url = url or str(root.absolute() / _FOLDER)
         self.shown = _shown(self.url)
         try:

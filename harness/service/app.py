@@ -7,21 +7,25 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel
 
 from harness.database.records import DatabaseRecords
 from harness.service.access import AccessMiddleware, AccessRules
 from harness.service.api import events, results, summaries, work
 from harness.service.api.parts import require
 from harness.service.dashboard.pages import Pages, dashboard_router, static_files
+from harness.service.dashboard.problem_pages import ProblemPageMiddleware
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.work_pages import work_router
+from harness.service.health import Trouble, troubles
 from harness.service.limits import MAX_BODY_BYTES, BodyLimitMiddleware, EntityTagMiddleware
 from harness.service.metrics import Metrics
-from harness.service.problems import RESPONSES, ProblemDetails, add_problem_handlers
+from harness.service.problems import RESPONSES, add_problem_handlers
 from harness.service.projects import Projects
 from harness.service.queue import JobQueue
 from harness.service.rates import failed_logins
@@ -44,6 +48,13 @@ class ServiceSettings:
     """Folders whose projects may be added."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_streams: int = MAX_STREAMS
+
+
+class Readiness(BaseModel):
+    """Whether a service can work."""
+
+    status: Literal["ready", "degraded"]
+    troubles: list[Trouble]
 
 
 def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None) -> FastAPI:
@@ -70,12 +81,13 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
         redoc_url=None,
     )
     app.state.queries, app.state.streams = reads, streams
-    app.state.metrics = Metrics(records.engine, lambda: streams.count)
+    app.state.metrics = Metrics(records.engine, records.blobs.root, lambda: streams.count)
     app.state.projects, app.state.queue = Projects(records.engine, settings.roots), JobQueue(records.engine)
     app.add_middleware(EntityTagMiddleware)
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, rules=settings.access, tokens=tokens, sessions=sessions, failures=failures)
     app.add_middleware(RequestLogMiddleware, metrics=app.state.metrics)
+    app.add_middleware(ProblemPageMiddleware)
     add_problem_handlers(app)
     app.include_router(_api())
     app.include_router(_probes())
@@ -106,11 +118,16 @@ def _probes() -> APIRouter:
         """Answer while the process works."""
         return {"status": "up"}
 
-    @router.get("/ready", responses={503: {"model": ProblemDetails}})
-    def ready(request: Request) -> dict[str, str]:
-        """Answer while the database can be read."""
-        request.app.state.queries.last_event()
-        return {"status": "ready"}
+    @router.get("/ready", responses={503: {"model": Readiness}})
+    def ready(request: Request, response: Response) -> Readiness:
+        """Answer 200 while the database can be read and results can be stored; name what is wrong."""
+        queries: Reads = request.app.state.queries
+        queries.last_event()
+        records = queries.records
+        found = list(troubles(records.engine, records.blobs.root))
+        if any(trouble.stops_writing for trouble in found):
+            response.status_code = 503
+        return Readiness(status="degraded" if found else "ready", troubles=found)
 
     @router.get("/metrics", response_class=PlainTextResponse)
     def metrics(request: Request) -> Response:

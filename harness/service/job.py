@@ -102,13 +102,13 @@ class Job:
     created_at: float
     started_at: float | None
     ended_at: float | None
-    faults: int
+    faults: int = 0
     """How often a fault of the infrastructure has ended it."""
-    not_before: float
+    not_before: float = 0.0
     """It waits at least until then, in seconds since the epoch."""
-    about: Mapping[str, str]
+    about: Mapping[str, str] = field(default_factory=dict)
     """Where its results are: `run` of self-play, `campaign` of an injection."""
-    stages: Sequence[tuple[str, float]]
+    stages: Sequence[tuple[str, float]] = ()
     """Its stages in this attempt, each with the time at which it began."""
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from harness.database.engine import database_time, describing, reading
 from harness.database.schema import artifacts, candidates, episodes, jobs, rollouts, workers
+from harness.service.health import Trouble, troubles
 from harness.service.job import JobStatus
 from harness.service.worker_row import LOST_S, WorkerStatus
 from pytest_ssr.errors import StoreError
@@ -39,8 +41,9 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, engine: sa.Engine, count_streams: Callable[[], int]) -> None:
-        self._engine = reading(engine)
+    def __init__(self, engine: sa.Engine, folder: Path, count_streams: Callable[[], int]) -> None:
+        """folder: of the store."""
+        self._engine, self._folder = reading(engine), folder
         self._process = CollectorRegistry()
         self._requests = Histogram(
             "ssr_http_request_seconds",
@@ -91,6 +94,11 @@ class Metrics:
             def run(statement: sa.Executable) -> _Rows:
                 return connection.execute(statement).all()
 
+            found = troubles(self._engine, self._folder)
+            family = GaugeMetricFamily("ssr_degraded", "What is wrong with the service.", labels=["trouble"])
+            for trouble in Trouble:
+                family.add_metric([str(trouble)], trouble in found)
+            yield family
             yield from _of_episodes(run)
             yield from _of_rollouts(run)
             now = database_time(connection)

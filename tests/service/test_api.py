@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,11 +19,14 @@ from structlog.testing import capture_logs
 
 from harness.database.engine import close_engines
 from harness.database.records import DatabaseRecords
+from harness.records.job_reports import JobReport
 from harness.service import app as app_module
 from harness.service.access import AccessRules, is_loopback
 from harness.service.app import ServiceSettings, create_app
+from harness.service.job import JobErrorCode, JobKind, JobStatus, Outcome, Progress
 from harness.service.logs import set_up_logging
 from harness.service.queries import Queries, decode_cursor, encode_cursor
+from harness.service.queue import JobQueue
 from harness.service.rates import Buckets
 from harness.service.sessions import Sessions
 from harness.service.tokens import Scope, Tokens, hash_of
@@ -397,6 +401,78 @@ def test_without_a_database_the_service_is_not_ready(filled: DatabaseRecords, mo
         assert (answer.status_code, code_of(answer)) == (503, "unavailable")
         assert "server" not in answer.text
         assert client.get("/health").status_code == 200
+
+
+def test_a_service_whose_disk_is_full_is_not_ready_and_says_so(
+    filled: DatabaseRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service(filled) as client:
+        assert client.get("/ready").json() == {"status": "ready", "troubles": []}
+        assert metric(client, 'ssr_degraded{trouble="disk-full"}') == 0
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
+        answer = client.get("/ready")
+        assert (answer.status_code, answer.json()["troubles"]) == (503, ["disk-full"])
+        page = client.get("/", headers={"accept": "text/html"})
+        assert (page.status_code, 'role="status"' in page.text) == (200, True)
+
+
+def test_jobs_that_wait_after_a_fault_are_shown_but_the_service_is_ready(filled: DatabaseRecords) -> None:
+    queue = JobQueue(filled.engine)
+    queue.submit(JobKind.LEADERBOARD, {})
+    claim = queue.claim("w")
+    assert claim is not None
+    queue.put_back(claim, Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.STORE, is_fault=True))
+    with service(filled) as client:
+        answer = client.get("/ready")
+        assert (answer.status_code, answer.json()) == (200, {"status": "degraded", "troubles": ["jobs-wait"]})
+        assert metric(client, 'ssr_degraded{trouble="jobs-wait"}') == 1
+    queue.cancel(claim.job.id)
+
+
+def metric(client: TestClient, name: str) -> float:
+    (line,) = (line for line in client.get("/metrics").text.splitlines() if line.startswith(name))
+    return float(line.rpartition(" ")[2])
+
+
+def test_a_browser_gets_problems_as_pages_and_a_program_as_details(
+    filled: DatabaseRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("the database postgresql://user@server cannot be used")
+
+    page = {"accept": "text/html"}
+    with service(filled) as client:
+        for path, status in (("/nowhere", 404), ("/jobs/none/cancel", 405)):
+            answer = client.get(path, headers=page)
+            assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+            assert "Content-Security-Policy" in answer.headers
+            assert answer.headers["X-Request-ID"] in answer.text
+        monkeypatch.setattr(Queries, "last_event", fail)
+        answer = client.get("/", headers=page)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert 'http-equiv="refresh"' in answer.text
+        assert "server" not in answer.text
+        assert client.get("/api/v1/jobs/none", headers=page).headers["content-type"] == "application/problem+json"
+        assert client.get("/").headers["content-type"] == "application/problem+json"
+
+
+def test_the_log_of_a_job_is_for_those_who_may_run_jobs(filled: DatabaseRecords) -> None:
+    queue = JobQueue(filled.engine)
+    job_id = queue.submit(JobKind.LEADERBOARD, {}).id
+    claim = queue.claim("w")
+    assert claim is not None
+    queue.report(claim, Progress(lines=[JobReport(line="in /a/folder", kind="bad")]))
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        for scope, status in ((Scope.READ, 403), (Scope.RUN, 200)):
+            headers = token_of(filled, scope)
+            answer = client.get(f"/api/v1/jobs/{job_id}/log", headers=headers)
+            assert answer.status_code == status
+            page_text = client.get(f"/jobs/{job_id}", headers=headers).text
+            assert ("in /a/folder" in page_text) is (status == 200)
+        assert [line["text"] for line in answer.json()] == ["in /a/folder"]
+        (number,) = (line["number"] for line in answer.json())
+        later = client.get(f"/api/v1/jobs/{job_id}/log", params={"after": number}, headers=headers)
+        assert later.json() == []
 
 
 def test_an_unexpected_failure_is_a_problem_with_the_id_of_its_log_line(

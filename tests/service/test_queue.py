@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from harness.database.engine import database_time
 from harness.database.events import events_after
 from harness.database.records import DatabaseRecords
 from harness.database.schema import jobs
+from harness.records.job_reports import JobReport
 from harness.service import queue as queue_module
 from harness.service.metrics import Metrics
 from harness.service.queue import (
     MAX_ATTEMPTS,
+    MAX_FAULTS,
     Claim,
     JobErrorCode,
     JobKind,
@@ -111,6 +114,62 @@ def test_a_worker_whose_lease_has_ended_keeps_a_job_that_nobody_else_took(queue:
     end_lease(queue, claim)
     assert queue.renew(claim) is Lease.HELD
     assert queue.claim("other") is None
+
+
+def test_a_fault_of_the_infrastructure_uses_up_no_attempt_and_the_job_waits(queue: JobQueue) -> None:
+    job_id = submitted(queue)
+    fault = Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.STORE, error="away", is_fault=True)
+    waits = []
+    for faults in range(1, MAX_FAULTS + 1):
+        assert queue.put_back(claimed(queue), fault)
+        job = queue.get(job_id)
+        assert job is not None
+        assert (job.status, job.attempt, job.faults, job.error) == (JobStatus.QUEUED, 0, faults, "away")
+        assert queue.claim("w") is None
+        with queue.engine.begin() as connection:
+            waits.append(job.not_before - database_time(connection))
+            connection.execute(sa.update(jobs).values(not_before=1.0))
+    assert waits == pytest.approx([5, 10, 20, 40, 80, 160, *[300] * (MAX_FAULTS - 6)], abs=2)
+    claim = claimed(queue)
+    assert claim.job.error == ""
+    assert queue.put_back(claim, fault)
+    job = queue.get(job_id)
+    assert job is not None
+    assert (job.status, job.error_code) == (JobStatus.FAILED, JobErrorCode.STORE)
+    assert not queue.put_back(claim, fault)
+    retried = queue.retry(job_id)
+    assert retried is not None
+    assert (retried.faults, retried.not_before) == (0, 0.0)
+
+
+def test_a_wait_that_was_set_by_a_clock_ahead_of_ours_is_over(queue: JobQueue) -> None:
+    job_id = submitted(queue)
+    with queue.engine.begin() as connection:
+        connection.execute(sa.update(jobs).values(not_before=database_time(connection) + 86_400))
+    assert claimed(queue).job.id == job_id
+
+
+def test_the_log_of_a_job_is_kept_up_to_a_limit(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "MAX_LINES", 4)
+    job_id = submitted(queue)
+    claim = claimed(queue)
+    first = JobReport(line="bug\0", kind="valid", artifact="a1")
+    assert queue.report(claim, Progress("s", [first], {"run": "r"}, [("inject", 1.5)]))
+    job = queue.get(job_id)
+    assert job is not None
+    assert (job.stage, job.about, job.stages) == ("s", {"run": "r"}, [("inject", 1.5)])
+    (line,) = queue.lines(job_id)
+    assert (line.text, line.kind, line.artifact_id, line.attempt) == ("bug\\0", "valid", "a1", 1)
+    assert queue.report(claim, Progress(lines=[JobReport(line=str(n)) for n in range(9)]))
+    assert queue.report(claim, Progress(lines=[JobReport(line="late")]))
+    assert [kept.text for kept in queue.lines(job_id)][:3] == ["bug\\0", "0", "1"]
+    assert len(queue.lines(job_id)) == 4
+    assert [kept.text for kept in queue.lines(job_id, line.number, limit=1)] == ["0"]
+    end_lease(queue, claim)
+    second = claimed(queue, "other")
+    assert not queue.report(claim, Progress(lines=[JobReport(line="of a lost worker")]))
+    assert len(queue.lines(job_id)) == 4
+    assert (second.job.about, second.job.stages) == ({}, [])
 
 
 def test_a_job_whose_workers_are_always_lost_fails(queue: JobQueue) -> None:
@@ -308,7 +367,7 @@ def test_the_clock_of_a_machine_does_not_matter_to_those_that_share_a_database(
     assert tokens.check(valid) is not None
     assert tokens.check(expired) is None
     assert tokens.any_valid()
-    lines = Metrics(records.engine, lambda: 0).text().decode().splitlines()
+    lines = Metrics(records.engine, records.blobs.root, lambda: 0).text().decode().splitlines()
     assert 'ssr_workers{status="idle"} 1.0' in lines
     assert queue.finish(claim, DONE)
     assert status_of(queue, running) is JobStatus.SUCCEEDED

@@ -27,6 +27,7 @@ from harness.database.events import events_after
 from harness.database.records import DatabaseRecords, records_of
 from harness.database.schema import jobs, workers
 from harness.database.sharing import share_store
+from harness.records.job_reports import JobReport, Stage
 from harness.service import worker as worker_module
 from harness.service.jobs import Plan
 from harness.service.projects import Projects
@@ -324,7 +325,7 @@ def test_a_worker_that_ends_records_what_is_done_and_returns_the_rest(
 @pytest.mark.parametrize(
     ("code", "error_code", "error"),
     [
-        ('print(\'{"error": "no", "kind": "SandboxError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
+        ('print(\'{"error": "no", "kind": "SandboxUnavailableError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
         ('print(\'{"error": "no", "kind": "SettingsError"}\'); exit(2)', JobErrorCode.SETTINGS, "no"),
         ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "it broke"),
         ("raise ValueError('a defect')", JobErrorCode.BROKEN, "a defect"),
@@ -384,7 +385,46 @@ def test_a_database_that_fails_while_a_job_is_started_does_not_fail_the_job(
     job_id = queue.submit(JobKind.PLAY, {}).id
     wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
     job = job_of(queue, job_id)
-    assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 2)
+    assert (job.status, job.attempt, job.faults, job.error) == (JobStatus.SUCCEEDED, 1, 1, "")
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_job_that_the_database_has_failed_begins_again_and_shows_no_address(
+    records: DatabaseRecords, root: Path, queue: JobQueue, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = '{"error": "postgresql://user@server is away", "kind": "StoreError"}'
+    code = f"import os; os.path.exists({str(tmp_path / 'back')!r}) or (print({error!r}), exit(3)); {PRINTS}"
+    worker = worker_of(records, root, code)
+    job_id = started(worker, queue)
+    wait_until(lambda: job_of(queue, job_id).faults == 1, turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.attempt, job.error_code) == (JobStatus.QUEUED, 0, JobErrorCode.STORE)
+    assert "server" not in f"{job.error}{job.result}"
+    assert "server is away" in capsys.readouterr().err
+    (tmp_path / "back").touch()
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    assert job_of(queue, job_id).status is JobStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_a_job_reports_is_kept(records: DatabaseRecords, root: Path, queue: JobQueue) -> None:
+    reports = [
+        JobReport(stage=Stage.INJECT),
+        JobReport(status="3 of 8"),
+        JobReport(line="a bug", kind="valid", artifact="a1"),
+        JobReport(about={"run": "r"}),
+    ]
+    lines = [*(report.to_line() for report in reports), "a warning of a library", '{"status": 7}', "no end"]
+    worker = worker_of(records, root, f"import sys; sys.stderr.write({chr(10).join(lines)!r}); {PRINTS}")
+    job_id = started(worker, queue)
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.about) == (JobStatus.SUCCEEDED, {"run": "r"})
+    assert [name for name, _ in job.stages] == ["measure", "inject"]
+    kept = queue.lines(job_id)
+    assert [(line.text, line.artifact_id) for line in kept] == [
+        ("a bug", "a1"), ("a warning of a library", ""), ('{"status": 7}', ""), ("no end", "")
+    ]  # fmt: skip
 
 
 def test_a_worker_that_is_not_seen_is_lost_until_it_is_seen_again(records: DatabaseRecords) -> None:

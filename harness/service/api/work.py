@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.service.api import PREFIX
 from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
 from harness.service.filters import JobFilter
-from harness.service.job import Job, JobKind, JobStatus
+from harness.service.job import Job, JobKind, JobLine, JobStatus
 from harness.service.jobs import NEED_PROJECT, schema_of, validated
 from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
@@ -20,6 +20,7 @@ from pytest_ssr.errors import SettingsError
 
 router = APIRouter(prefix=PREFIX)
 _MAX_CHARS = 4_000
+LineNumber = Annotated[int, Query(ge=0, le=2**53, description="the number of the last line that is known")]
 Key = Annotated[str | None, Header(pattern=r"^[!-~]{1,100}$", description="a second request with it makes no job")]
 
 
@@ -140,6 +141,13 @@ def create_job(queue: Queue, projects: AllProjects, new: NewJob, sender: Runner,
 def get_job(queue: Queue, job_id: Name) -> Job:
     """Return a job with its settings and, when it has ended, its result."""
     return _existing(queue.get(job_id), job_id)
+
+
+@router.get("/jobs/{job_id}/log", tags=["jobs"])
+def list_job_lines(queue: Queue, job_id: Name, _: Runner, after: LineNumber = 0) -> list[JobLine]:
+    """Return the log of a job: at most 5,000 lines, those after the one of this number."""
+    _existing(queue.get(job_id), job_id)
+    return queue.lines(job_id, after)
 
 
 @router.post("/jobs/{job_id}/cancel", tags=["jobs"])

@@ -17,6 +17,7 @@ from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import STATIC, render
 from harness.service.dashboard.summaries import following, page_after
 from harness.service.filters import EpisodeFilter
+from harness.service.health import troubles
 from harness.service.rows import Page
 
 _MOST_FILTER = 200
@@ -45,6 +46,8 @@ class Pages:
             here=_address(request),
             events=events,
             has_login=self._has_login,
+            notices=troubles(self.reads.records.engine, self.reads.records.blobs.root),
+            refreshes=False,
         )
         return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
 
@@ -55,6 +58,7 @@ class Problem:
 
     title: str
     detail: str
+    request_id: str = ""
 
 
 _SECTIONS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}

@@ -50,6 +50,10 @@ class Reads(Queries):
         )
         return self._rows(statement.limit(DEFAULT_LIMIT))
 
+    def has_campaign(self, campaign: str) -> bool:
+        """Return whether a change of a campaign is stored."""
+        return bool(self._rows(sa.select(candidates.c.path).where(candidates.c.campaign == campaign).limit(1)))
+
     def survivors(self, campaign: str | None = None) -> Sequence[tuple[Row, Mapping[str, Any]]]:
         """Return changes that survived, each with its record."""
         statement = (

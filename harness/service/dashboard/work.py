@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
+from harness.service.dashboard.job_page import ListedJob, listed
 from harness.service.dashboard.reading import Reads
-from harness.service.dashboard.rendering import moment
 from harness.service.dashboard.summaries import following, page_after
 from harness.service.filters import JobFilter
-from harness.service.job import Job, JobKind, JobStatus
+from harness.service.job import JobKind, JobStatus
 from harness.service.jobs import NEED_PROJECT, Setting, Value, settings_of, validated
 from harness.service.projects import Project, Projects
 from harness.service.rows import WorkerRow
@@ -71,19 +69,6 @@ class JobForm:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedJob:
-    """A job in a list."""
-
-    job: Job
-    project: str
-
-    @property
-    def can_cancel(self) -> bool:
-        """Whether it can be cancelled."""
-        return not self.job.status.has_ended and not self.job.cancel_requested
-
-
-@dataclass(frozen=True, slots=True)
 class JobsPage:
     """The queue, the workers, and a form."""
 
@@ -96,27 +81,6 @@ class JobsPage:
     form: JobForm | None
     """None for those that may not start jobs."""
     next: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """A job with its settings and result."""
-
-    listed: ListedJob
-    cards: Sequence[tuple[str, object]]
-    result: str
-    can_run: bool
-
-    @property
-    def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """What each node of a cluster did, as the command has reported it; empty for jobs without a cluster."""
-        found = self.listed.job.result.get("nodes")
-        return [n for n in found if isinstance(n, dict)] if isinstance(found, list) else []
-
-    @property
-    def can_retry(self) -> bool:
-        """Whether it can be put into the queue again."""
-        return self.listed.job.status in (JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +101,7 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
     found = page_after(partial(reads.jobs, filters=wanted), after)
     address = f"?status={wanted.status}&" if wanted.status else "?"
     return JobsPage(
-        [_listed(job, names) for job in found.items],
+        [listed(job, names) for job in found.items],
         str(wanted.status or ""),
         list(JobStatus),
         [worker for worker in reads.workers() if now - worker.seen_at < _SHOWN_S],
@@ -146,24 +110,6 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
         form if scope.includes(Scope.RUN) else None,
         following(found, address),
     )
-
-
-def job_page(job: Job | None, projects: Projects, scope: Scope) -> JobPage | None:
-    """Return the page of a job; None if it does not exist."""
-    if job is None:
-        return None
-    listed = _listed(job, {project.id: project.name for project in projects.list()})
-    cards: list[tuple[str, object]] = [
-        ("Kind", job.kind),
-        ("Project", listed.project or "–"),
-        ("Attempt", f"{job.attempt} of {job.max_attempts}"),
-        ("Worker", job.worker_id[:12] or "–"),
-        ("Submitted", moment(job.created_at)),
-        ("Started", moment(job.started_at)),
-        ("Ended", moment(job.ended_at)),
-    ]
-    result = json.dumps(job.result, indent=1, ensure_ascii=False) if job.result else ""
-    return JobPage(listed, cards, result, scope.includes(Scope.RUN))
 
 
 def job_form(kind: str, sent: Mapping[str, str] | None = None, error: str = "") -> JobForm:
@@ -225,7 +171,3 @@ def _choices(setting: Setting) -> Sequence[str]:
     """Return what can be chosen; the first is empty if the command has no default."""
     is_open = not setting.leaf.is_required and setting.default in (None, "")
     return ("", *(c for c in setting.choices if c)) if setting.choices and is_open else setting.choices
-
-
-def _listed(job: Job, names: Mapping[str, str]) -> ListedJob:
-    return ListedJob(job, names.get(job.project_id or "", "removed project" if job.project_id else ""))

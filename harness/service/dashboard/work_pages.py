@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse, Response
 from harness.service.access import principal_of
 from harness.service.api.parts import Administrator, Name, Runner
 from harness.service.dashboard import work
+from harness.service.dashboard.job_page import job_page
 from harness.service.dashboard.pages import Pages
 from harness.service.dashboard.rendering import link
 from harness.service.problems import not_found
@@ -69,7 +70,7 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
     @router.get("/jobs/{job_id}")
     def job(request: Request, job_id: str) -> Response:
         found = queue.get(job_id) if job_id.isalnum() else None
-        return pages.show(request, "job", work.job_page(found, projects, principal_of(request).scope))
+        return pages.show(request, "job", job_page(pages.reads, queue, found, projects, principal_of(request).scope))
 
     @router.post("/jobs/{job_id}/cancel")
     def cancel(job_id: Name, _: Runner) -> Response:

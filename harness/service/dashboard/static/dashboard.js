@@ -1,5 +1,5 @@
 "use strict";
-// Everything works without this script; it adds the choice of a theme and keys.
+// Everything works without this script; it adds the choice of a theme, keys, and cards on narrow screens.
 (() => {
   const root = document.documentElement;
   const themes = ["auto", "light", "dark"];
@@ -22,6 +22,20 @@
       apply(next);
     });
   }
+
+  // On a narrow screen each row becomes a card, whose cells show the titles of their columns.
+  const stack = () => {
+    for (const table of document.querySelectorAll("main .scroll > table:not(.diff)")) {
+      const titles = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent);
+      if (!titles.length) { continue; }
+      table.classList.add("stacked");
+      for (const row of table.tBodies[0].rows) {
+        [...row.cells].forEach((cell, n) => { cell.dataset.title = titles[n] || ""; });
+      }
+    }
+  };
+  stack();
+  document.addEventListener("htmx:afterSettle", stack);
 
   // "g" and the first letter of a page goes there; "/" goes to the first filter; "j" and "k" walk along links of rows.
   let waiting = false;

@@ -1,0 +1,54 @@
+"""Find what keeps a service from doing its work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from harness.database.engine import describing, reading
+from harness.database.schema import jobs
+from harness.service.job import JobStatus
+
+_LEAST_BYTES = 64 << 20
+"""With less free space, neither a database in the folder nor a file of a result can be expected to grow."""
+
+
+class Trouble(StrEnum):
+    """What is wrong with a service that still answers."""
+
+    DISK_FULL = "disk-full"
+    """The disk of the store has no space left: no result can be stored."""
+    JOBS_WAIT = "jobs-wait"
+    """Jobs wait after a fault of the database, of the files or of a sandbox."""
+
+    @property
+    def text(self) -> str:
+        """What it means for people."""
+        return _TEXTS[self]
+
+    @property
+    def stops_writing(self) -> bool:
+        """Whether nothing can be stored."""
+        return self is Trouble.DISK_FULL
+
+
+_TEXTS = {
+    Trouble.DISK_FULL: "The disk of the store is full: results cannot be stored, and jobs wait until there is space.",
+    Trouble.JOBS_WAIT: "Jobs wait after a fault of the infrastructure; they begin again by themselves.",
+}
+
+
+def troubles(engine: sa.Engine, folder: Path) -> Sequence[Trouble]:
+    """Return what is wrong. folder: of the store. Raises StoreError if the database does not answer."""
+    found = []
+    if shutil.disk_usage(folder).free < _LEAST_BYTES:
+        found.append(Trouble.DISK_FULL)
+    waits = sa.exists().where(jobs.c.status == JobStatus.QUEUED, jobs.c.faults > 0)
+    with describing(engine.url), reading(engine).connect() as connection:
+        if connection.scalar(sa.select(waits)):
+            found.append(Trouble.JOBS_WAIT)
+    return found
