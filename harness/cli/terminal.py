@@ -116,7 +116,7 @@ class Terminal:
 
     def echo(self, line: str, kind: str = "", *, artifact: str = "", attempt: str = "") -> None:
         """Print one line. kind: selects the colour. artifact, attempt: the id of what the line is about."""
-        self._follow(JobReport(line=escaped_line(line), kind=kind, artifact=artifact, attempt=attempt))
+        self.log(line, kind, artifact=artifact, attempt=attempt)
         if self._quiet:
             return
         self._clear()
@@ -124,6 +124,10 @@ class Terminal:
         code = _CODES.get(kind) if self._colour else None
         text = escaped_line(line)
         print(f"\033[{code}m{text}\033[0m" if code else text, flush=True)
+
+    def log(self, line: str, kind: str = "", *, artifact: str = "", attempt: str = "") -> None:
+        """Report a line to a program that follows, which has room for more than a terminal; see `echo`."""
+        self._follow(JobReport(line=escaped_line(line), kind=kind, artifact=artifact, attempt=attempt))
 
     def status(self, line: str) -> None:
         """Show a status line, which the next line replaces."""

@@ -34,6 +34,10 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.storage.store import Store
 
 
+_VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
+_KINDS = {True: "valid", False: "bad", None: "missed"}
+
+
 def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
@@ -168,12 +172,9 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
             terminal.echo(f"{prefix}  no bug by {result.operator}: {' '.join(result.explanation.split())}", "bad")
 
     def rollout(draft: Episode, result: Attempt) -> None:
-        if result.verdict is None:
-            terminal.echo(
-                f"round {draft.round}  {draft.project}  {draft.artifact_id}  no grade: {result.reason}",
-                "missed",
-                attempt=result.id,
-            )
+        line = f"round {draft.round}  {draft.project}  {draft.artifact_id}  {_VERDICT_NAMES[result.verdict]}"
+        show = terminal.echo if result.verdict is None else terminal.log
+        show(f"{line}: {result.reason}", _KINDS[result.verdict], attempt=result.id)
 
     def episode(finished: Episode) -> None:
         if not finished.valid or finished.repeated:

@@ -156,7 +156,7 @@ def _cards(shown: ListedJob, expected_s: float | None, now: float) -> list[tuple
     if job.faults:
         cards.append(("Faults of the infrastructure", job.faults))
     times = (("Submitted", job.created_at), ("Started", job.started_at), ("Ended", job.ended_at))
-    return [*cards, *((title, moment(time)) for title, time in times)]
+    return [*cards, *((title, moment(time)) for title, time in times if time is not None)]
 
 
 def _expected_s(reads: Reads, job: Job) -> float | None:
