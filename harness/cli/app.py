@@ -56,6 +56,8 @@ COMMANDS = {
     "assets": Command("commands:AssetsSettings", "assets:assets"),
     "prompts": Command("commands:PromptsSettings", "prompts:prompts"),
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
+    "episodes": Command("results:EpisodesSettings", "episodes:episodes"),
+    "stats": Command("results:StatsSettings", "episodes:stats"),
     "export": Command("results:ExportSettings", "export:export"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),
     "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),

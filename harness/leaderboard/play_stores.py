@@ -5,19 +5,17 @@ Second-order bugs are omitted: they consist of a solver's failed repairs, and no
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from harness.database.sharing import fetch_all
 from harness.leaderboard.escaping import clean
 from harness.leaderboard.records import Entry, Try
 from harness.records.episode import Episode
-from pytest_ssr.errors import SettingsError
+from harness.selfplay.round_store import EPISODES, episodes_in
 from pytest_ssr.options import STORE_MARK
 from pytest_ssr.records.reasons import Rule
 
 WAYS = ("auto", "strategy", "operator", "run")
-_EPISODES = "episodes"
 _ID_DIGITS = 8
 """Digits of a run's id in labels, if a store has several runs."""
 
@@ -37,11 +35,11 @@ def read_store(
     """
     fetch_all(root)
     attempts, tries = [], []
-    paths = sorted((root / _EPISODES).glob("*/*.json"))
+    paths = sorted((root / EPISODES).glob("*/*.json"))
     several = len({p.parent for p in paths}) > 1
     for path in paths:
         name = f"{label}#{path.parent.name[:_ID_DIGITS]}" if several else label
-        for episode in _episodes(path):
+        for episode in episodes_in(path):
             if episode.order > 1 or not episode.counts:
                 continue
             episode = episode.by(rule)
@@ -50,22 +48,6 @@ def read_store(
             tries.append(_try(episode, f"{label}#{path.parent.name}", injector, reward))
             attempts += _attempts(episode, name)
     return attempts, tries
-
-
-def _episodes(path: Path) -> list[Episode]:
-    try:
-        items = json.loads(path.read_bytes())["episodes"]
-        parsed = [Episode.from_json(e) for e in items]
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise SettingsError(f"{path} is damaged: it is not a round of episodes") from None
-    episodes = [e for e in parsed if e is not None]
-    if len(episodes) < len(parsed):
-        raise SettingsError(
-            f"{path} is damaged: episode {parsed.index(None) + 1} is incomplete, or from another release"
-        )
-    return episodes
 
 
 def _injector(episode: Episode, by: str, label: str) -> str:

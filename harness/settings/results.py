@@ -12,7 +12,7 @@ from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
 from harness.settings.sections import rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
-from pytest_ssr.options import INNER_FRACTION, option, required, shared, switch
+from pytest_ssr.options import INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 
 if TYPE_CHECKING:
@@ -29,6 +29,27 @@ class SubmissionSettings:
     split: str = option("verified", "NAME", "split of the submission", is_own=True)
     dataset: str = option("", "OWNER/NAME", "dataset of the submission on Hugging Face", is_own=True)
     task: str = option("", "ID", "id of the metric in that dataset", is_own=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodesSettings(CommandSettings):
+    """List the episodes of self-play in a store."""
+
+    example: ClassVar[str] = "ssr episodes .ssr --last 20"
+    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
+    run: str = option("", "RUN", "only those of this run: its id, or the beginning of it")
+    last: int = option(0, "N", "only the last ones; 0 for all", bound=NOT_NEGATIVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsSettings(CommandSettings):
+    """Sum up the episodes of self-play in a store: validity, solve rates, rewards, cost."""
+
+    example: ClassVar[str] = "ssr stats .ssr"
+    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
+    run: str = option("", "RUN", "only those of this run: its id, or the beginning of it")
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
+    reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -456,6 +456,34 @@ def test_a_browser_gets_problems_as_pages_and_a_program_as_details(
         assert client.get("/").headers["content-type"] == "application/problem+json"
 
 
+def test_an_episode_is_one_request_and_its_progress_another(filled: DatabaseRecords, tmp_path: Path) -> None:
+    queue = JobQueue(filled.engine)
+    (tmp_path / "shop").mkdir()
+    with service(filled, roots=[tmp_path]) as client:
+        project = client.post("/api/v1/projects", json={"name": "an-episode", "source": str(tmp_path / "shop")}).json()
+        answer = client.post("/api/v1/episodes", json={"project_id": project["id"], "attempts": 3, "solver": "search"})
+        assert answer.status_code == 201
+        episode = answer.json()
+        job = queue.get(episode["id"])
+        assert job is not None
+        assert (job.kind, job.settings) == (JobKind.PLAY, {"attempts": 3, "count": 1})
+        assert (episode["status"], episode["stage"], episode["run"], episode["episodes"]) == ("queued", "", "", [])
+        claim = queue.claim("w")
+        assert claim is not None
+        assert claim.job.id == job.id
+        progress = Progress("2 of 8", about={"run": RUN}, stages=[("measure", 1.0), ("inject", 2.0)])
+        queue.report(claim, progress)
+        shown = client.get(f"/api/v1/episodes/{job.id}/progress").json()
+        assert (shown["status"], shown["stage"], shown["doing"]) == ("running", "inject", "2 of 8")
+        assert shown["graded"] == sum(item["graded"] for item in shown["episodes"]) > 0
+        assert code_of(client.get("/api/v1/episodes/none/progress")) == "not-found"
+        for wrong in ({"attempts": 0}, {"solver": "rm -rf /"}, {"url": "http://x"}):
+            answer = client.post("/api/v1/episodes", json={"project_id": project["id"], **wrong})
+            assert code_of(answer) == "invalid-request"
+        queue.cancel(job.id)
+        client.delete(f"/api/v1/projects/{project['id']}")
+
+
 def test_the_log_of_a_job_is_for_those_who_may_run_jobs(filled: DatabaseRecords) -> None:
     queue = JobQueue(filled.engine)
     job_id = queue.submit(JobKind.LEADERBOARD, {}).id

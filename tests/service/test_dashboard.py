@@ -15,7 +15,7 @@ import pytest
 from dashboard_store import ARTIFACT, ATTEMPT, HOSTILE, RUN
 
 PAGES = (
-    *("/", "/runs", "/episodes", "/artifacts", "/attempts", "/models", "/gaps"),
+    *("/", "/runs", "/episodes", "/artifacts", "/attempts", "/models", "/gaps", "/docs"),
     *(f"/runs/{RUN}", f"/artifacts/{ARTIFACT}", f"/attempts/{ATTEMPT}"),
 )
 

@@ -33,7 +33,6 @@ from pytest_ssr.campaign.report import display_path
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.storage.store import Store
 
-
 _VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
 

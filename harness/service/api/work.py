@@ -7,15 +7,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.service.access import Principal
 from harness.service.api import PREFIX
 from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
-from harness.service.filters import JobFilter
+from harness.service.filters import EpisodeFilter, JobFilter
 from harness.service.job import Job, JobKind, JobLine, JobStatus
 from harness.service.jobs import NEED_PROJECT, schema_of, validated
 from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
-from harness.service.queries import DEFAULT_LIMIT
+from harness.service.queries import DEFAULT_LIMIT, Queries
 from harness.service.queue import JobQueue
+from harness.service.rows import EpisodeRow
 from pytest_ssr.errors import SettingsError
 
 router = APIRouter(prefix=PREFIX)
@@ -63,6 +65,41 @@ class NewJob(BaseModel):
     )
 
 
+class NewEpisode(BaseModel):
+    """An episode to play: one bug, and attempts at it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    project_id: str = Field(max_length=32, pattern=r"^[A-Za-z0-9]+$")
+    injector: str | None = Field(None, max_length=200, description="as in a job of the kind play")
+    solver: str | None = Field(None, max_length=200, description="as in a job of the kind play")
+    attempts: int | None = Field(None, ge=1, le=64)
+    seed: int | None = Field(None, ge=0, le=2**31 - 1)
+
+
+class EpisodeProgress(BaseModel):
+    """How far an episode is."""
+
+    id: str
+    """The id of its job."""
+    status: JobStatus
+    stage: str
+    """The stage that it is in, or ended in: fetch, measure, inject, solve; empty until it begins."""
+    doing: str
+    """What it does in this stage."""
+    error: str
+    run: str
+    """The run that stores it; empty until it begins."""
+    reward: float | None
+    """Of the injector; None until the bug is graded."""
+    solved: int
+    graded: int
+    tokens: int
+    cost_usd: float
+    episodes: list[EpisodeRow]
+    """The episode, and a second one if a failed repair became a bug; empty until the end."""
+
+
 async def _projects(request: Request) -> Projects:
     projects: Projects = request.app.state.projects
     return projects
@@ -106,6 +143,48 @@ def remove_project(projects: AllProjects, project_id: Name, _: Administrator) ->
     return Response(status_code=204)
 
 
+@router.post("/episodes", tags=["episodes"], status_code=201)
+def start_episode(
+    queue: Queue, projects: AllProjects, reads: Reads, new: NewEpisode, sender: Runner, idempotency_key: Key = None
+) -> EpisodeProgress:
+    """Play one episode: inject a bug, run a solver on it several times, and reward both."""
+    given = {name: value for name, value in new.model_dump().items() if name != "project_id" and value is not None}
+    job = _submit(
+        queue,
+        projects,
+        NewJob(kind=JobKind.PLAY, project_id=new.project_id, settings={**given, "count": 1, "rounds": 1}),
+        sender,
+        idempotency_key,
+    )
+    return _progress(reads, job)
+
+
+@router.get("/episodes/{episode_id}/progress", tags=["episodes"])
+def get_progress(queue: Queue, reads: Reads, episode_id: Name) -> EpisodeProgress:
+    """Return the stage, the reward and the cost of an episode that was started by its own request."""
+    return _progress(reads, _existing(queue.get(episode_id), episode_id))
+
+
+def _progress(reads: Queries, job: Job) -> EpisodeProgress:
+    run = job.about.get("run", "")
+    episodes = list(reads.episodes(filters=EpisodeFilter(run=run)).items) if run else []
+    rewards = [episode.reward for episode in episodes if episode.reward is not None]
+    return EpisodeProgress(
+        id=job.id,
+        status=job.status,
+        stage=job.stages[-1][0] if job.stages else "",
+        doing=job.stage,
+        error=job.error,
+        run=run,
+        reward=rewards[0] if rewards else None,
+        solved=sum(episode.solved for episode in episodes),
+        graded=sum(episode.graded for episode in episodes),
+        tokens=sum(episode.tokens for episode in episodes),
+        cost_usd=sum(episode.cost_usd for episode in episodes),
+        episodes=episodes,
+    )
+
+
 async def _job_filter(
     status: JobStatus | None = None, kind: JobKind | None = None, project_id: Text | None = None
 ) -> JobFilter:
@@ -126,6 +205,10 @@ def create_job(queue: Queue, projects: AllProjects, new: NewJob, sender: Runner,
 
     A request that is repeated with the same `Idempotency-Key` within a day returns the job of the first one.
     """
+    return _submit(queue, projects, new, sender, idempotency_key)
+
+
+def _submit(queue: JobQueue, projects: Projects, new: NewJob, sender: Principal, idempotency_key: str | None) -> Job:
     settings = validated(new.kind, new.settings)
     if (new.project_id is not None) != (new.kind in NEED_PROJECT):
         verb = "needs" if new.kind in NEED_PROJECT else "has no"

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from harness.service.dashboard import details, gap_map, summaries
+from harness.service.dashboard.api_page import api_page
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import STATIC, render
 from harness.service.dashboard.summaries import following, page_after
@@ -30,7 +31,7 @@ class Pages:
 
     def __init__(self, reads: Reads, *, has_login: bool) -> None:
         """has_login: whether browsers log in, so that pages have a button to log out."""
-        self.reads, self._has_login = reads, has_login
+        self.reads, self.has_login = reads, has_login
 
     def show(self, request: Request, name: str, page: object | None, *, status: int = 200) -> Response:
         """Return a page. name: of its template; page: what it shows, None if it does not exist."""
@@ -45,7 +46,7 @@ class Pages:
             page_name=_SECTIONS.get(name, name),
             here=_address(request),
             events=events,
-            has_login=self._has_login,
+            has_login=self.has_login,
             notices=troubles(self.reads.records.engine, self.reads.records.blobs.root),
             refreshes=False,
         )
@@ -119,6 +120,11 @@ def _add_more(router: APIRouter, pages: Pages) -> None:
     @router.get("/gaps")
     def gaps(request: Request, campaign: str = "") -> Response:
         return pages.show(request, "gaps", gap_map.gaps_page(reads, campaign[:_MOST_FILTER]))
+
+    @router.get("/docs")
+    def docs(request: Request) -> Response:
+        address = str(request.base_url).rstrip("/")
+        return pages.show(request, "docs", api_page(request.app.openapi(), address, has_tokens=pages.has_login))
 
 
 def _listed(page: Page[Any]) -> summaries.ListPage:

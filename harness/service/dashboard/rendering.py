@@ -51,6 +51,7 @@ NAVIGATION = (
     NavigationItem("gaps", "Test gaps", "x"),
     NavigationItem("jobs", "Jobs", "j"),
     NavigationItem("projects", "Projects", "p"),
+    NavigationItem("docs", "API", "d"),
 )
 _PLURALS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
