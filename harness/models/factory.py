@@ -54,6 +54,17 @@ def _require_key(name: str) -> None:
         raise SettingsError(f"{name} needs a key: set {variables[0]} in the environment")
 
 
+def suggestion(name: str) -> str:
+    """Return the end of a message about an unknown player: the name as a model of a provider, if litellm knows one."""
+    if importlib.util.find_spec("litellm") is None:
+        return ""
+    try:
+        suggested: str = importlib.import_module("harness.models.litellm").with_provider(name)
+    except ImportError:
+        return ""
+    return f"; did you mean {suggested}?" if suggested else ""
+
+
 def open_model(
     name: str,
     *,
@@ -107,7 +118,7 @@ def open_model(
     else:
         raise SettingsError(
             f"{name!r} is not a model; use PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), vllm:PATH, "
-            "vllm:URL, plugin:NAME or scripted:FILE"
+            f"vllm:URL, plugin:NAME or scripted:FILE{suggestion(name)}"
         )
     model = BudgetedModel(RetryingModel(model), budget or Budget())
     return CachingModel(model, cache) if cache is not None else model

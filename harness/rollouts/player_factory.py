@@ -22,7 +22,7 @@ from harness.injectors.replay import ReplayInjector
 from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
-from harness.models.factory import PLUGIN, is_model, is_started_late, open_model
+from harness.models.factory import PLUGIN, is_model, is_started_late, open_model, suggestion
 from harness.models.middleware import CancellableModel
 from harness.models.protocol import Model, label_of, remarks_on
 from harness.models.timeouts import READY_S, TIMEOUT_S
@@ -165,7 +165,7 @@ class PlayerFactory:
             others = "".join(f", {other}" for other in sorted(offered))
             raise SettingsError(
                 f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, "
-                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, plugin:NAME"
+                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, plugin:NAME{suggestion(name)}"
             )
         return offered[name]
 
@@ -173,7 +173,8 @@ class PlayerFactory:
         """Return mini-swe-agent with a model; raises SettingsError or MissingExtraError if it cannot run here."""
         if "/" not in model or not is_model(model) or model.startswith(("plugin:", "vllm:", "scripted:")):
             raise SettingsError(
-                f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with --url"
+                f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with "
+                f"--url{suggestion(model)}"
             )
         python, versions = mini_python(self.mini_python, self.store)
         return MiniSolver(model, python, versions, self.limits, self.sampling, self.budget, self.url, self.timeout_s)

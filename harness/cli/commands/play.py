@@ -16,6 +16,7 @@ from harness.cli.remote_players import PlayersRecipe
 from harness.cli.terminal import Terminal
 from harness.executors.protocol import is_remote
 from harness.injectors.model import ModelInjector
+from harness.models.factory import suggestion
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode, count_ungraded
 from harness.rollouts.player_factory import injector_writes_code, solver_writes_code
@@ -29,6 +30,9 @@ from harness.selfplay.rounds import SelfPlay
 from harness.settings.commands import PlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.extensions import Extensions
+from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.storage.store import Store
 
@@ -43,7 +47,7 @@ def play(settings: PlaySettings) -> int:
     extensions = extensions_of_sources(settings.source, conftest=settings.conftest, ray=settings.ray)
     with open_players(settings.players, store_path, extensions) as players:
         by_model = injector_writes_code(settings.injector)
-        injectors = [] if by_model else load_injectors(settings.injector, extensions.injectors())
+        injectors = [] if by_model else _operators(settings.injector, extensions)
         model = None
         if by_model:
             model = players.injector(
@@ -94,6 +98,13 @@ def play(settings: PlaySettings) -> int:
         return ExitCode.BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
     return ExitCode.DONE if len(reached) == rounds.rounds else ExitCode.NO
+
+
+def _operators(names: str, extensions: Extensions) -> list[Injector]:
+    try:
+        return load_injectors(names, extensions.injectors())
+    except SettingsError as error:
+        raise SettingsError(f"{error}{suggestion(names)}") from None
 
 
 def _round_settings(settings: PlaySettings) -> RoundSettings:
