@@ -34,12 +34,14 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.storage.store import Store
 
 
 def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
+    use_mirrors(settings.instances.mirror)
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
