@@ -6,8 +6,9 @@ import importlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
@@ -17,6 +18,11 @@ from harness.settings.plan import CommandSettings, Leaf, build, leaves_of
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError
 
+if TYPE_CHECKING:
+    from harness.settings.training import OwnTraining
+
+TRAINERS = "pytest_ssr.trainers"
+"""The group of entry points with methods of `ssr train` of other packages."""
 _EPILOGUE = """\
 Each option is also a variable (SSR_TRIES for --tries) and a key in the YAML file of --config and in [tool.ssr] of \
 pyproject.toml. Flags come first, then variables, the YAML file, [tool.ssr].
@@ -41,6 +47,27 @@ class Command(NamedTuple):
         """Return its function, which returns the exit code."""
         loaded: Callable[[CommandSettings], int] = _load(f"harness.cli.commands.{self.run}")
         return loaded
+
+
+class OwnTrainer(NamedTuple):
+    """A method of `ssr train` of another package, whose settings also train; imported only if the method is used."""
+
+    point: EntryPoint
+
+    def load_settings(self) -> type[OwnTraining]:
+        """Return the class of its settings; raises SettingsError if the entry point names anything else."""
+        from harness.environments.extensions import load_extension
+        from harness.settings.training import OwnTraining
+
+        loaded = load_extension(self.point)
+        if not (isinstance(loaded, type) and issubclass(loaded, OwnTraining)):
+            raise SettingsError(f"the entry point {self.point.name} = {self.point.value} is not an OwnTraining")
+        return loaded
+
+    def load_run(self) -> Callable[[CommandSettings], int]:
+        """Return its function, which returns the exit code."""
+        run: Any = self.load_settings().train
+        return run  # type: ignore[no-any-return]
 
 
 COMMANDS = {
@@ -91,6 +118,14 @@ _GROUPS = {
 }
 
 
+def _commands(argv: Sequence[str]) -> Mapping[str, Command | OwnTrainer]:
+    """Return the commands that a command line may name; those of other packages are looked up for `ssr train` alone."""
+    if list(argv[:1]) != ["train"]:
+        return COMMANDS
+    own = {f"train {point.name}": OwnTrainer(point) for point in entry_points(group=TRAINERS)}
+    return {**own, **COMMANDS}
+
+
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -110,8 +145,9 @@ def parse(argv: Sequence[str]) -> Parsed | None:
     """
     if not argv:
         raise SettingsError(f"a command is missing; choose from {', '.join(COMMANDS)}, or see ssr --help")
-    own = _command_of(argv)
-    app, leaves = _app_with([own] if own else _listed(argv))
+    commands = _commands(argv)
+    own = _command_of(argv, commands)
+    app, leaves = _app_with([own] if own else _listed(argv, commands), commands)
     if own:
         argv = list(_with_dashes(argv, leaves[own]))
     try:
@@ -128,10 +164,10 @@ def parse(argv: Sequence[str]) -> Parsed | None:
 
 def completion_script(shell: Literal["bash", "fish", "zsh"]) -> str:
     """Return the script that completes the commands in a shell, except those of `serve token`: `serve` is one."""
-    return _app_with(_listed(()))[0].generate_completion(prog_name="ssr", shell=shell)
+    return _app_with(_listed((), COMMANDS), COMMANDS)[0].generate_completion(prog_name="ssr", shell=shell)
 
 
-def _app_with(names: Sequence[str]) -> tuple[App, dict[str, list[Leaf]]]:
+def _app_with(names: Sequence[str], commands: Mapping[str, Command | OwnTrainer]) -> tuple[App, dict[str, list[Leaf]]]:
     """Return the application with some of its commands, and their options."""
     app = App(
         name="ssr",
@@ -143,18 +179,18 @@ def _app_with(names: Sequence[str]) -> tuple[App, dict[str, list[Leaf]]]:
     )
     for group in sorted(_GROUPS.keys() & {_group_of(name) for name in names}):
         _add_group(app, group)
-    return app, {name: _add(app, name) for name in names}
+    return app, {name: _add(app, name, commands[name], list(commands).index(name)) for name in names}
 
 
-def _command_of(argv: Sequence[str]) -> str:
+def _command_of(argv: Sequence[str], commands: Iterable[str]) -> str:
     """Return the command of a command line, empty if it asks for a help page of several; raises SettingsError."""
-    first, commands = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS))
-    if first not in (*commands, *_WITHOUT_COMMAND):
-        raise SettingsError(_not_a_command(first, commands, "ssr"))
+    first, words = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in commands))
+    if first not in (*words, *_WITHOUT_COMMAND):
+        raise SettingsError(_not_a_command(first, words, "ssr"))
     group = _typed_group(argv)
     if not group:
-        return first if first in commands else ""
-    methods = [n.rpartition(" ")[2] for n in COMMANDS if _group_of(n) == group]
+        return first if first in words else ""
+    methods = [n.rpartition(" ")[2] for n in commands if _group_of(n) == group]
     typed = argv[len(group.split())] if len(argv) > len(group.split()) else ""
     if not typed:
         raise SettingsError(f"a method is missing; choose from {', '.join(methods)}, or see ssr {group} --help")
@@ -174,12 +210,12 @@ def _typed_group(argv: Sequence[str]) -> str:
     return next((group for group in _GROUPS if list(argv[: len(group.split())]) == group.split()), "")
 
 
-def _listed(argv: Sequence[str]) -> list[str]:
+def _listed(argv: Sequence[str], commands: Iterable[str]) -> list[str]:
     """Return the commands of a help page of several."""
     group = _typed_group(argv)
     if group:
-        return [name for name in COMMANDS if _group_of(name) == group]
-    return [name for name in COMMANDS if " " not in _group_of(name)]
+        return [name for name in commands if _group_of(name) == group]
+    return [name for name in commands if " " not in _group_of(name)]
 
 
 def _add_group(app: App, group: str) -> None:
@@ -202,12 +238,11 @@ def _not_a_command(name: str, known: Sequence[str], parent: str) -> str:
     return f"{name!r} is not a command of {parent}; " + (f"did you mean {close[0]}?" if close else choices)
 
 
-def _add(app: App, name: str) -> list[Leaf]:
-    """Add a command, and return its options."""
-    command = COMMANDS[name]
+def _add(app: App, name: str, command: Command | OwnTrainer, place: int) -> list[Leaf]:
+    """Add a command, and return its options. place: its place in help pages."""
     settings = command.load_settings()
     leaves = list(leaves_of(settings))
-    sources = Sources(leaves, all_keys)
+    sources = Sources(leaves, lambda: all_keys() | _keys_of(leaves))
 
     def collect(*arguments: Any, **options: Any) -> Parsed:
         positional = (leaf.flag for leaf in leaves if leaf.option.is_argument)
@@ -226,16 +261,18 @@ def _add(app: App, name: str) -> list[Leaf]:
         name=own,
         help_epilogue=_EPILOGUE.format(settings.example),
         config=[sources],
-        sort_key=list(COMMANDS).index(name),
+        sort_key=place,
     )
     return leaves
 
 
 def all_keys() -> frozenset[str]:
     """Return the keys in files that any command has; the plugin calls it by its entry point `pytest_ssr.settings`."""
-    return frozenset(
-        key for command in COMMANDS.values() for leaf in leaves_of(command.load_settings()) for key in leaf.keys
-    )
+    return frozenset[str]().union(*(_keys_of(leaves_of(command.load_settings())) for command in COMMANDS.values()))
+
+
+def _keys_of(leaves: Iterable[Leaf]) -> frozenset[str]:
+    return frozenset(key for leaf in leaves for key in leaf.keys)
 
 
 def _with_dashes(argv: Sequence[str], leaves: Sequence[Leaf]) -> Iterator[str]:

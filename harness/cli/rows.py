@@ -31,6 +31,7 @@ from pytest_ssr.installed_plugins import load_extensions
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.docker.provider import DockerProvider
+from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.storage.store import Store, key_of
 
 
@@ -73,6 +74,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
 
 def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_trees: bool) -> Grader:
     run = settings.evaluation
+    use_mirrors(run.instances.mirror)
     return Grader(
         store,
         Repositories(store, run.instances.repos, images=run.instances.images or ""),

@@ -20,6 +20,7 @@ from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.filesystem.built_files import TESTBED
+from pytest_ssr.sandbox.mirrors import repository_source
 from pytest_ssr.sandbox.protocol import MIB, Limits, WithImage
 from pytest_ssr.storage.store import Store, key_of
 
@@ -135,6 +136,10 @@ class Repositories:
         """Return the git directory in the store for a clone; it may not exist yet."""
         return self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
 
+    def url(self, repo: str) -> str:
+        """Return the URL that a repository is cloned from, that of its mirror if it has one."""
+        return repository_source(self.remote.format(repo=repo))
+
     def _clone(self, repo: str) -> Path:
         target = self._using.enter_context(using(self.store, REPOSITORIES, self.own_clone(repo).name))
         with self.store.alone(key_of("clone", repo)):
@@ -142,7 +147,7 @@ class Repositories:
                 self.report(f"cloning {repo}")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryDirectory(dir=target.parent) as directory:
-                    url = self.remote.format(repo=repo)
+                    url = self.url(repo)
                     process = _git(None, "clone", "--quiet", "--bare", "--", url, f"{directory}/made")
                     if process.returncode:
                         lines = process.stderr.decode(errors="replace").strip().splitlines()

@@ -23,8 +23,10 @@ from pytest_ssr.errors import MissingExtraError, ProjectError, SandboxError, Ssr
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.sandbox.docker.provider import DockerProvider
+from pytest_ssr.sandbox.mirrors import image_source
 
 _ANSWER_S = 1.5
+_DOCKER = "docker:"
 _COPIES = 2
 """A tree is written once for its instance, and once more as a snapshot."""
 
@@ -83,6 +85,10 @@ class RowPlan:
     """Whether it need not be pulled; None without an image, or if that is not known."""
     image_bytes: int | None = None
     """The size of an image that is here."""
+    image_source: str = ""
+    """The name by which the image is pulled, that of its mirror if it has one; empty if it is here, or not pulled."""
+    clone_source: str = ""
+    """The URL that the repository is cloned from; empty if it is here, or not needed."""
     seconds: float | None = None
     """How long the row took the last time; None if that is not known."""
     disk_bytes: int | None = None
@@ -139,6 +145,8 @@ class Planner:
             image=image,
             image_is_here=size is not None if image in self._image_bytes else None,
             image_bytes=size,
+            image_source=image_source(image) if size is None and self._sandbox(instance).startswith(_DOCKER) else "",
+            clone_source=self._clone_source(instance),
             seconds=None if math.isinf(seconds) else seconds,
             disk_bytes=self._disk_bytes(instance),
             blocked=blocked,
@@ -147,6 +155,15 @@ class Planner:
     def _sandbox(self, instance: Instance) -> str:
         grader = self.grader
         return instance.sandbox(grader.images) if grader.images else grader.sandbox
+
+    def _clone_source(self, instance: Instance) -> str:
+        if instance.invalid or not self._needs_clone(instance) or self._clone(instance.repo) is not None:
+            return ""
+        return self.grader.repositories.url(instance.repo)
+
+    def _needs_clone(self, instance: Instance) -> bool:
+        """Return whether a row needs a repository: its image has the commit, a tree of an earlier run is used again."""
+        return not self.grader.images and not instance_folder(instance, self.grader.store).is_dir()
 
     def _image(self, instance: Instance) -> str:
         return "" if instance.invalid else self._sandbox(instance).partition(":")[2]
@@ -223,8 +240,7 @@ class Planner:
         obstacles: dict[str, Blocked] = {}
         by_repository = defaultdict(list)
         for instance in instances:
-            # Its image has the commit; and a tree that was written earlier is used again.
-            if not self.grader.images and not instance_folder(instance, self.grader.store).is_dir():
+            if self._needs_clone(instance):
                 by_repository[instance.repo].append(instance)
         to_clone = []
         for repo, using in by_repository.items():
@@ -239,7 +255,7 @@ class Planner:
                     message = f"{instance.id}: {git} has no commit {commit}; update that clone with git fetch"
                     obstacles[instance.id] = Blocked(Obstacle.NO_COMMIT, message)
         for repo in self._unreachable(to_clone):
-            url = self.grader.repositories.remote.format(repo=repo)
+            url = self.grader.repositories.url(repo)
             message = f"there is no clone of {repo}, and {url} cannot be reached; name a folder of clones with --repos"
             obstacles |= {i.id: Blocked(Obstacle.NO_REPOSITORY, message) for i in by_repository[repo]}
         return obstacles
@@ -274,7 +290,7 @@ class Planner:
 
     def _unreachable(self, repos: Sequence[str]) -> list[str]:
         """Return the repositories that cannot be cloned, asking for all of them at the same time."""
-        urls = [self.grader.repositories.remote.format(repo=repo) for repo in repos]
+        urls = [self.grader.repositories.url(repo) for repo in repos]
         with ThreadPoolExecutor(max(1, len(urls))) as pool:
             answers = pool.map(lambda url: is_reachable(url, _ANSWER_S), urls)
         return [repo for repo, answer in zip(repos, answers, strict=True) if answer is False]

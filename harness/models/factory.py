@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.models.budget import Budget, BudgetedModel
 from harness.models.middleware import CachingModel, RetryingModel
+from harness.models.prices import Price, priced
 from harness.models.protocol import Model
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.models.urls import masked
@@ -54,6 +55,17 @@ def _require_key(name: str) -> None:
         raise SettingsError(f"{name} needs a key: set {variables[0]} in the environment")
 
 
+def suggestion(name: str) -> str:
+    """Return the end of a message about an unknown player: the name as a model of a provider, if litellm knows one."""
+    if importlib.util.find_spec("litellm") is None:
+        return ""
+    try:
+        suggested: str = importlib.import_module("harness.models.litellm").with_provider(name)
+    except ImportError:
+        return ""
+    return f"; did you mean {suggested}?" if suggested else ""
+
+
 def open_model(
     name: str,
     *,
@@ -65,13 +77,14 @@ def open_model(
     ready_s: float = READY_S,
     vllm_arguments: Sequence[str] = (),
     offered: Mapping[str, Callable[[], Model]] | None = None,
+    prices: Mapping[str, Price] | None = None,
 ) -> Model:
     """Return a model that retries, keeps to a budget, and caches replies if `cache` is given.
 
     url: a custom server for litellm's names. context_tokens: size of the context window; 0 for the value of the server,
     litellm or the script. timeout_s: seconds until a reply must be complete. ready_s, vllm_arguments: seconds until a
     server that is started here must be ready, and additional arguments for it. offered: open the models of plugins, by
-    the name after `plugin:`.
+    the name after `plugin:`. prices: by the name of a model or its id on the server; others have their provider's.
     Raises SettingsError for an unknown name, MissingExtraError if a package is not installed.
     """
     scheme, _, rest = name.partition(":")
@@ -107,9 +120,9 @@ def open_model(
     else:
         raise SettingsError(
             f"{name!r} is not a model; use PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), vllm:PATH, "
-            "vllm:URL, plugin:NAME or scripted:FILE"
+            f"vllm:URL, plugin:NAME or scripted:FILE{suggestion(name)}"
         )
-    model = BudgetedModel(RetryingModel(model), budget or Budget())
+    model = BudgetedModel(priced(RetryingModel(model), prices or {}), budget or Budget())
     return CachingModel(model, cache) if cache is not None else model
 
 

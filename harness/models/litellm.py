@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ _NOT_RETRYABLE = frozenset(
         "BudgetExceededError",
     )
 )
+_PROVIDERS = frozenset(str(getattr(provider, "value", provider)) for provider in litellm.provider_list)
 _VLLM = ("hosted_vllm/",)
 _CONTEXT = 32_768
 _PROBE_TOKENS = 16
@@ -154,6 +156,23 @@ def _wait_s(error: Exception) -> float:
         except (KeyError, TypeError, ValueError):
             continue
     return 0.0
+
+
+def with_provider(name: str) -> str:
+    """Return a name with its provider, that of most models in litellm's tables whose names begin with the same word.
+
+    Names without a provider in the tables count first. Returns an empty string if no provider has most of them.
+    """
+    word = name.partition("-")[0]
+    known = litellm.model_cost
+    for providers in (
+        [str(info.get("litellm_provider")) for model, info in known.items() if model.partition("-")[0] == word],
+        [model.partition("/")[0] for model in known if model.partition("/")[2].partition("-")[0] == word],
+    ):
+        counts = Counter(provider for provider in providers if provider in _PROVIDERS)
+        for provider, count in counts.most_common(1):
+            return f"{provider}/{name}" if 2 * count > counts.total() else ""
+    return ""
 
 
 def _cost(response: Any) -> float | None:

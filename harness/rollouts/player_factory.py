@@ -22,8 +22,9 @@ from harness.injectors.replay import ReplayInjector
 from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
-from harness.models.factory import PLUGIN, is_model, is_started_late, open_model
+from harness.models.factory import PLUGIN, is_model, is_started_late, open_model, suggestion
 from harness.models.middleware import CancellableModel
+from harness.models.prices import Price
 from harness.models.protocol import Model, label_of, remarks_on
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
@@ -85,6 +86,8 @@ class PlayerFactory:
     """Stores environments that were built."""
     extensions: Extensions = field(default_factory=Extensions)
     """Have the solvers and models of plugins."""
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """By the name of a model or its id on the server; others have their provider's."""
     _models: dict[str, Model] = field(default_factory=dict)
     _remarked: set[str] = field(default_factory=set)
 
@@ -103,6 +106,7 @@ class PlayerFactory:
                 ready_s=self.ready_s,
                 vllm_arguments=self.vllm_arguments,
                 offered=self.extensions.models() if name.startswith(PLUGIN) else None,
+                prices=self.prices,
             )
             self._models[name] = CancellableModel(model)
         return self._models[name]
@@ -165,7 +169,7 @@ class PlayerFactory:
             others = "".join(f", {other}" for other in sorted(offered))
             raise SettingsError(
                 f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, "
-                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, plugin:NAME"
+                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, plugin:NAME{suggestion(name)}"
             )
         return offered[name]
 
@@ -173,10 +177,21 @@ class PlayerFactory:
         """Return mini-swe-agent with a model; raises SettingsError or MissingExtraError if it cannot run here."""
         if "/" not in model or not is_model(model) or model.startswith(("plugin:", "vllm:", "scripted:")):
             raise SettingsError(
-                f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with --url"
+                f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with "
+                f"--url{suggestion(model)}"
             )
         python, versions = mini_python(self.mini_python, self.store)
-        return MiniSolver(model, python, versions, self.limits, self.sampling, self.budget, self.url, self.timeout_s)
+        return MiniSolver(
+            model,
+            python,
+            versions,
+            self.limits,
+            self.sampling,
+            self.budget,
+            self.url,
+            self.timeout_s,
+            price=self.prices.get(model),
+        )
 
     def injector(
         self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2, store: Path | None = None

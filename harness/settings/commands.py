@@ -16,6 +16,7 @@ from harness.settings.sections import (
     SelectionSettings,
     dataset_argument,
     jobs_option,
+    mirror_option,
     ray_option,
     rule_option,
 )
@@ -318,9 +319,7 @@ class AssetsSettings(CommandSettings):
     out: Path = required("DIR", "folder for the lists")
     jobs: int = jobs_option("parallel pulls", 4)
     no_pull: bool = switch("only write the lists")
-    mirror: str = option(
-        "", "PREFIX", "prefix for the name of each image to pull", variable="SSR_IMAGE_PREFIX", is_personal=True
-    )
+    mirror: tuple[str, ...] = mirror_option()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

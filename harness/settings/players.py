@@ -26,7 +26,7 @@ _AGENT_OPTIONS = (
 )
 _OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "prompt-dir", "cache", "context")
 """Options without an effect on mini-swe-agent."""
-_MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache")
+_MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache", "prices")
 _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
 
 
@@ -100,6 +100,13 @@ class ModelSettings:
         is_personal=True,
     )
     cache: Path | None = option(None, "FOLDER", "cache replies in this folder, so that repeated requests cost nothing")
+    prices: Path | None = option(
+        None,
+        "FILE",
+        "prices of models: YAML or JSON that maps a model's name, or its id on the server, to `input`, `output` and "
+        "`cached`, in USD per million tokens",
+        is_personal=True,
+    )
     bundles: tuple[Path, ...] = option(
         (),
         "FOLDER",

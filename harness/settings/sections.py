@@ -33,6 +33,15 @@ def ray_option() -> Any:
     return option("", "ADDRESS", text, variable="SSR_EXECUTOR", is_personal=True)
 
 
+def mirror_option() -> Any:
+    """Return a field for the mirrors of images and repositories."""
+    text = (
+        "fetch images and repositories whose name or URL begins with FROM from TO; without FROM=, prefix of the names "
+        "of images; can be repeated"
+    )
+    return option((), "FROM=TO", text, is_personal=True)
+
+
 def dataset_argument() -> Any:
     """Return a field for a dataset."""
     text = "a .jsonl, .json or .parquet file, a folder of them, a store (.ssr), owner/name on the hub"
@@ -101,6 +110,7 @@ class InstanceSettings:
     images: Literal["docker", "apptainer"] | None = option(
         None, "KIND", "run each instance in its own image: the row's, else the one named by its family's convention"
     )
+    mirror: tuple[str, ...] = mirror_option()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

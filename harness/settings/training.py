@@ -43,6 +43,17 @@ def strategies() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTraining(CommandSettings):
+    """What the training of another package has, which an entry point of the group `pytest_ssr.trainers` names."""
+
+    example: ClassVar[str] = "ssr train --help"
+
+    def train(self) -> int:
+        """Train, and return the exit code: 0 for success, 1 for a negative result; an SsrError is reported."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainLanguageSettings(CommandSettings):
     """What every training of a language model has."""
 

@@ -23,6 +23,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _MAX_FLOAT, _INT_LIMIT = 1e100, 2**63
 """Larger than any count, cost or duration, yet small enough for tables and for sums."""
 

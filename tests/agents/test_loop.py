@@ -118,12 +118,40 @@ def test_text_blocks_work_like_tool_calls(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("I look first: <execute> ls tests </execute>", "ls tests"),
+        ("<execute>\ncd tests\nls\n</execute>", "cd tests\nls"),
+        ("```bash\n<execute>ls</execute>\n```", "ls"),
+        ("<execute>\n```bash\nls\n```\n</execute>", "ls"),
+        ("```bash\necho '<execute>ls</execute>'\n```", "echo '<execute>ls</execute>'"),
+        ("<execute>cat <<E\n```bash\nls\n```\nE\n</execute>", "cat <<E\n```bash\nls\n```\nE"),
+    ],
+)
+def test_a_command_between_execute_tags_is_run(workspace: Workspace, text: str, command: str) -> None:
+    done = run(agent(Message(ASSISTANT, text), SUBMIT), workspace)
+    assert [(s.kind, s.tool, s.arguments, s.exit_code) for s in done.steps][:1] == [
+        ("tool", "bash", {"command": command}, 0)
+    ]
+    assert done.messages[2] == Message(ASSISTANT, text), "the model's message is unchanged"
+
+
+def test_execute_tags_without_a_shell_are_no_call(workspace: Workspace) -> None:
+    without = replace(agent(Message(ASSISTANT, "<execute>ls</execute>"), SUBMIT), tools=agent().tools[1:])
+    assert [s.kind for s in run(without, workspace).steps] == ["format-error", "submit"]
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("I think it is done.", "no tool was called"),
         ("```bash\nls\n```\nand\n```bash\npwd\n```", "there are 2 blocks in one reply"),
         ("```python\nprint()\n```", "no tool was called"),
         ("```bash\nnever closed", "no tool was called"),
+        ("<execute>never closed", "no tool was called"),
+        ("<execute>ls</execute> and <execute>pwd</execute>", "there are 2 blocks in one reply"),
+        ("<execute>ls</execute>\n```bash\npwd\n```", "there are 2 blocks in one reply"),
+        ("```bash\n<execute>ls</execute>\n<execute>pwd</execute>\n```", "there are 2 blocks in one reply"),
     ],
 )
 def test_a_reply_without_a_tool_call_is_a_step_and_answered(workspace: Workspace, text: str, expected: str) -> None:

@@ -13,6 +13,7 @@ from harness.datasets.families import read_row
 from harness.datasets.repositories import Repositories
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.project.shared_files import SharedFiles
+from pytest_ssr.sandbox.mirrors import VARIABLE
 from pytest_ssr.storage.store import Store
 
 
@@ -58,6 +59,12 @@ def test_a_missing_repository_is_cloned_once(repository, row, tmp_path: Path):
     again = Repositories(Store(tmp_path / "store"), remote="file:///nowhere", report=messages.append)
     assert again.repository("acme/shop") == first
     assert messages == ["cloning acme/shop"]
+
+
+def test_a_repository_is_cloned_from_its_mirror(repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(VARIABLE, f"https://github.com/=file://{repository[0]}/")
+    repositories = Repositories(Store(tmp_path / "store"), remote="https://github.com/acme__shop")
+    assert repositories.repository("acme/shop").is_dir()
 
 
 def test_unavailable_repositories_and_commits_are_errors(repository, row, tmp_path: Path):

@@ -16,6 +16,7 @@ from rows import BASE, written
 from harness.cli.main import main
 from harness.evaluation.plan import EnvironmentKind, Obstacle
 from pytest_ssr.sandbox.docker.provider import DockerProvider
+from pytest_ssr.sandbox.mirrors import VARIABLE
 
 
 def planned(path: Path, out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
@@ -121,6 +122,27 @@ def test_images_need_an_engine(
     assert not (tmp_path / "store" / "instances").exists()
     results = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert {(r["status"], r["reason"]["code"]) for r in results} == {("infra", "sandbox-failed")}
+
+
+def test_a_dry_run_shows_mirrors(
+    dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    (tmp_path / "git" / "acme").mkdir(parents=True)
+    shutil.copytree(Path(dataset.common[1]) / "acme__shop", tmp_path / "git" / "acme" / "shop.git")
+    rows = dataset.rows_again()[:1]
+    rows[0]["image_name"] = "team/box:1"
+    path = written(tmp_path / "rows.jsonl", rows)
+    mirrors = ["--mirror", "docker.io/=m.local/", "--mirror", f"https://github.com/=file://{tmp_path}/git/"]
+    common = ["--store", str(tmp_path / "store"), *mirrors]
+    _, plan = planned(path, tmp_path / "out", capsys, "--images", "docker", *common)
+    assert [(row["image"], row["image_source"], row["clone_source"]) for row in plan["rows"]] == [
+        ("team/box:1", "m.local/team/box:1", "")
+    ]
+    code, plan = planned(path, tmp_path / "out", capsys, *dataset.common[2:4], "--sandbox", "process", *common)
+    assert (code, plan["rows"][0]["blocked"]) == (0, None), "the mirror has the repository"
+    assert plan["rows"][0]["clone_source"] == f"file://{tmp_path}/git/acme/shop.git"
 
 
 def test_an_image_file_must_exist(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):

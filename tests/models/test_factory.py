@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from harness.models.factory import is_model, is_started_late, open_model
+from harness.cli.commands.play import play
+from harness.models.factory import is_model, is_started_late, open_model, suggestion
+from harness.rollouts.player_factory import PlayerFactory
+from harness.settings.commands import PlaySettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store
 
@@ -78,3 +82,28 @@ def test_a_configured_window_applies_to_scripts(tmp_path: Path) -> None:
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(SettingsError, match="'gpt' is not a model; use PROVIDER/MODEL"):
         open_model("gpt")
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of litellm's that knows all models as those of openai."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: package)
+    module = SimpleNamespace(with_provider=lambda name: f"openai/{name}")
+    monkeypatch.setitem(sys.modules, "harness.models.litellm", module)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_name_without_a_provider_gets_a_suggestion(tmp_path: Path) -> None:
+    for open_by_name in (open_model, PlayerFactory().model, PlayerFactory().solver):
+        with pytest.raises(SettingsError, match="openai/gpt-4-turbo"):
+            open_by_name("gpt-4-turbo")
+    with pytest.raises(SettingsError, match="openai/gpt-4-turbo"):
+        PlayerFactory().solver("mini-swe-agent:gpt-4-turbo")
+    with pytest.raises(SettingsError, match="openai/gpt-4-turbo"):
+        play(PlaySettings(source=(tmp_path,), injector="gpt-4-turbo"))
+
+
+def test_a_table_that_cannot_be_imported_suggests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: package)
+    monkeypatch.setitem(sys.modules, "harness.models.litellm", None)
+    assert suggestion("gpt-4-turbo") == ""

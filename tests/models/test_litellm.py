@@ -56,6 +56,23 @@ def test_a_traceback_of_its_own_is_cut_off() -> None:
     assert str(error) == "a/b: RuntimeError: it fell [OPENAI_API_KEY]"
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-4-turbo", "openai/gpt-4-turbo"),
+        ("claude-3-5-sonnet-20241022", "anthropic/claude-3-5-sonnet-20241022"),  # No longer in litellm's tables.
+        ("gemini-1.5-pro", "gemini/gemini-1.5-pro"),
+        ("grok-4", "xai/grok-4"),  # All names in the tables have a provider.
+        ("llama-3", ""),  # Many providers have some.
+        ("unheard-of", ""),
+    ],
+)
+def test_a_name_without_a_provider_is_completed(name: str, expected: str) -> None:
+    from harness.models.litellm import with_provider
+
+    assert with_provider(name) == expected
+
+
 def message_from(name: str, url: str, past: list[Message] = MESSAGES, top_p: float = 0.9) -> Message:
     return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, top_p, 100, seed=5)).message  # type: ignore[no-any-return]
 

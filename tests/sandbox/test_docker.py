@@ -437,8 +437,9 @@ def test_a_project_is_run_by_the_interpreter_of_an_image(images: dict[str, str],
     bare.close()
 
 
+@pytest.mark.parametrize(("variable", "value"), [("SSR_IMAGE_PREFIX", "%s/"), ("SSR_MIRROR", "docker.io/=%s/")])
 def test_an_image_is_pulled_through_a_mirror(
-    images: dict[str, str], client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    images: dict[str, str], client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str
 ) -> None:
     mirror = os.environ.get("SSR_TEST_REGISTRY")
     if mirror is None:
@@ -447,7 +448,7 @@ def test_an_image_is_pulled_through_a_mirror(
     digests = [
         e["aux"]["Digest"] for e in client.api.push(f"{mirror}/team/box", "1", stream=True, decode=True) if "aux" in e
     ]
-    monkeypatch.setenv("SSR_IMAGE_PREFIX", f"{mirror}/")
+    monkeypatch.setenv(variable, value % mirror)
     for name in ("team/box:1", f"team/box@{digests[0]}"):
         client.images.remove(f"{mirror}/team/box:1", force=True)
         with contextlib.suppress(Exception):

@@ -349,6 +349,17 @@ def test_a_model_that_injects_nothing_is_reported_with_reason_and_usage(
     assert "tokens, 0.0000 USD, and 2 calls without a known price" in out
 
 
+def test_prices_of_a_file_count_in_attempts(proven: Proven, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prices.yaml").write_text("tiny: {input: 2, output: 8}")
+    argv = ["solve", proven.verdict.artifact_id, "--repo", str(proven.project), "--store", str(proven.store.root)]
+    argv += ["--attempts", "1", "--format-errors", "2", "--seed", "78", "--json"]
+    with serving(*[message("I think I am done")] * 2, max_model_len=32768) as served:
+        main([*argv, "--solver", f"vllm:{served.url}", "--prices", str(tmp_path / "prices.yaml")])
+    report = json.loads(capsys.readouterr().out)
+    assert report["unpriced_calls"] == 0
+    assert report["cost_usd"] == report["attempts"][0]["cost_usd"] > 0
+
+
 def test_additional_tools_and_a_judge(proven: Proven, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = tmp_path / "mender"
     (bundle / "bin").mkdir(parents=True)

@@ -1,20 +1,24 @@
 """Tools for models that do not see the tools of a request: a description in the system prompt, and calls in a reply.
 
 A call is one fenced block that begins with the name of a tool: a command for `bash`, else a JSON object of arguments.
-The form of models that were trained with tools is read as well:
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+The forms of models that were trained with other agents or with tools are read as well: `<execute>COMMAND</execute>` for
+`bash`, and `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from harness.models.protocol import ToolSchema
 
-_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w-]+)[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<name>[\w-]+)[ \t]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$"
+    r"|<execute>(?P<command>.*?)</execute>",
+    re.MULTILINE | re.DOTALL,
+)
 _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _SHELL = "bash"
 
@@ -33,10 +37,25 @@ def describe_tools(tools: Sequence[ToolSchema]) -> str:
 
 def calls_in(text: str, tools: Collection[str]) -> list[tuple[str, str]]:
     """Return the tool calls in a reply: the name of a tool, and its arguments as JSON."""
-    blocks = [(name, body) for _, name, body in _BLOCK.findall(text) if name in tools]
+    blocks = [(name, body) for name, body in _unwrapped(_blocks_in(text)) if name in tools]
     if blocks:
         return [(name, json.dumps({"command": body.rstrip("\n")}) if name == _SHELL else body) for name, body in blocks]
     return [call for tagged in _TAGGED.findall(text) if (call := _call_in(tagged, tools)) is not None]
+
+
+def _blocks_in(text: str) -> list[tuple[str, str]]:
+    """Return the outermost blocks of a text, a name and a body each; a block in a block is text, as in a heredoc."""
+    matches = _BLOCK.finditer(text)
+    return [(m["name"], m["body"]) if m["name"] else (_SHELL, m["command"].strip()) for m in matches]
+
+
+def _unwrapped(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Return blocks, and in place of a command that is nothing but blocks, as `<execute>` in a fence, those."""
+    for name, body in blocks:
+        if name == _SHELL and _BLOCK.fullmatch(body.strip()):
+            yield from _blocks_in(body)
+        else:
+            yield name, body
 
 
 def _example(function: Any) -> list[str]:

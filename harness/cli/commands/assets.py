@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
@@ -22,14 +21,14 @@ from pytest_ssr.errors import SandboxError, SettingsError
 from pytest_ssr.interrupts import workers
 from pytest_ssr.progress import counted
 from pytest_ssr.sandbox.docker.provider import DockerProvider
+from pytest_ssr.sandbox.mirrors import use_mirrors
 
 ROWS, IDS, IMAGES = "evaluation.jsonl", "instance_ids.txt", "docker_images.txt"
 
 
 def assets(settings: AssetsSettings) -> int:
     """Write the lists and pull the images; return 0 if all are available, 3 if some cannot be pulled."""
-    if settings.mirror:
-        os.environ["SSR_IMAGE_PREFIX"] = settings.mirror
+    use_mirrors(settings.mirror)
     if is_store(Path(settings.dataset)):
         raise SettingsError(
             f"{settings.dataset} is a store: it contains everything that a run over it needs, and has no images"

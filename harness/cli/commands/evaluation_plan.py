@@ -50,6 +50,8 @@ def _summary(rows: Sequence[RowPlan], *, keeps_trees: bool) -> dict[str, Any]:
 
 def _needs(row: RowPlan) -> str:
     parts = [row.runner, _environment(row)]
+    if row.clone_source:
+        parts.append(f"to be cloned from {row.clone_source}")
     parts.append(f"{format_duration(row.seconds)} last time" if row.seconds is not None else "time unknown")
     parts.append(f"{_mib(row.disk_bytes)} of disk" if row.disk_bytes is not None else "disk unknown")
     return ", ".join(parts)
@@ -60,7 +62,11 @@ def _environment(row: RowPlan) -> str:
         return row.python
     if row.environment is EnvironmentKind.BUILT:
         return "environment by uv"
-    state = {True: f"here, {_mib(row.image_bytes or 0)}", False: "to be pulled", None: "pulled if needed"}
+    state = {
+        True: f"here, {_mib(row.image_bytes or 0)}",
+        False: f"to be pulled from {row.image_source}",
+        None: "pulled if needed",
+    }
     return f"image {row.image} ({state[row.image_is_here]})"
 
 

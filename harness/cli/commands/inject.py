@@ -42,6 +42,7 @@ from pytest_ssr.extensions import Extensions
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, Goal
+from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.settings import budget_seconds
 from pytest_ssr.storage.store import Store
 
@@ -52,6 +53,7 @@ _PER_CHANGE = 3
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
+    use_mirrors(settings.instances.mirror)
     extensions = extensions_of_sources([settings.repo], conftest=settings.conftest, ray=settings.ray)
     report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None

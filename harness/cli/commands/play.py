@@ -16,6 +16,7 @@ from harness.cli.remote_players import PlayersRecipe
 from harness.cli.terminal import Terminal
 from harness.executors.protocol import is_remote
 from harness.injectors.model import ModelInjector
+from harness.models.factory import suggestion
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode, count_ungraded
 from harness.records.job_reports import Stage
@@ -30,7 +31,11 @@ from harness.selfplay.rounds import SelfPlay
 from harness.settings.commands import PlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.extensions import Extensions
+from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.storage.store import Store
 
 _VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
@@ -40,6 +45,7 @@ _KINDS = {True: "valid", False: "bad", None: "missed"}
 def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
+    use_mirrors(settings.instances.mirror)
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
@@ -47,7 +53,7 @@ def play(settings: PlaySettings) -> int:
     extensions = extensions_of_sources(settings.source, conftest=settings.conftest, ray=settings.ray)
     with open_players(settings.players, store_path, extensions) as players:
         by_model = injector_writes_code(settings.injector)
-        injectors = [] if by_model else load_injectors(settings.injector, extensions.injectors())
+        injectors = [] if by_model else _operators(settings.injector, extensions)
         model = None
         if by_model:
             model = players.injector(
@@ -100,6 +106,13 @@ def play(settings: PlaySettings) -> int:
         return ExitCode.BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
     return ExitCode.DONE if len(reached) == rounds.rounds else ExitCode.NO
+
+
+def _operators(names: str, extensions: Extensions) -> list[Injector]:
+    try:
+        return load_injectors(names, extensions.injectors())
+    except SettingsError as error:
+        raise SettingsError(f"{error}{suggestion(names)}") from None
 
 
 def _round_settings(settings: PlaySettings) -> RoundSettings:

@@ -23,6 +23,7 @@ from harness.training.language.plan import (
 )
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import Rule
+from pytest_ssr.sandbox.mirrors import use_mirrors
 
 if TYPE_CHECKING:
     from harness.agents.limits import RolloutLimits
@@ -75,6 +76,7 @@ def train_in_environment(settings: TrainPolicySettings) -> int:
 def _require_sources(settings: TrainPolicySettings) -> None:
     """Raise SettingsError for projects and datasets that cannot be trained on together or in these roles."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
+    use_mirrors(settings.instances.mirror)
     datasets = [source for source in settings.source if is_dataset(source)]
     if datasets and settings.policy.roles != SOLVER:
         raise SettingsError(

@@ -18,6 +18,7 @@ from harness.agents.tools.bash import refusal
 from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace
 from harness.models.budget import Budget
+from harness.models.prices import Price
 from harness.records.trajectory import ExitReason, Journal
 from harness.solvers.mini.process import LateError, Process
 from harness.solvers.mini.trajectory_writer import MARKER, STOPS, Recorder, ending
@@ -43,6 +44,8 @@ class Session:
     budget: Budget
     collect: Callable[[Workspace], str]
     """Collects the submitted tree; returns why it cannot be submitted, or an empty string."""
+    price: Price | None = None
+    """The price of the model; None for that of litellm."""
     data: dict[str, Any] = field(default_factory=dict)
     """The trajectory in mini-swe-agent's format, without its messages."""
     messages: list[Mapping[str, Any]] = field(default_factory=list)
@@ -56,7 +59,7 @@ class Session:
 
     def run(self, job: Mapping[str, Any]) -> None:
         """Run the agent; raises EndOfRollout with the reason of its end, ModelError if its process fails."""
-        recorder = Recorder(self.journal)
+        recorder = Recorder(self.journal, self.price)
         self._deadline = time.monotonic() + _START_S
         try:
             with self._reservation:
@@ -147,9 +150,12 @@ class Session:
         self._is_querying = True
 
     def _stop(self) -> str:
-        usage = self.journal.trajectory.usage
+        done = self.journal.trajectory
+        usage = done.usage
         if time.monotonic() >= self._deadline:
             return "TimeExceeded"
+        if self.price is not None and done.cost_usd >= self.limits.usd:
+            return "CostLimitExceeded"
         return "TokenLimitExceeded" if usage.prompt_tokens + usage.completion_tokens >= self.limits.tokens else ""
 
     def _execute(self, command: object) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from harness.agents.patch_collector import collect_patch
 from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace, open_workspace
 from harness.models.budget import Budget
+from harness.models.prices import Price
 from harness.models.timeouts import TIMEOUT_S
 from harness.models.urls import masked
 from harness.models.wire import request_of
@@ -61,6 +62,8 @@ class MiniSolver:
     """Seconds until a reply must be complete."""
     driver: Path = DRIVER
     """The script that the interpreter runs."""
+    price: Price | None = None
+    """The model's price; None for that of litellm."""
 
     @property
     def name(self) -> str:
@@ -86,7 +89,9 @@ class MiniSolver:
                 open_workspace(task.provider, task.interpreter, task.folder, shown_at=task.origin) as workspace,
                 Process(self.python, self.model, self.url, driver=self.driver) as process,
             ):
-                sessions.append(Session(process, workspace, journal, self.limits, self.budget, work.collect))
+                sessions.append(
+                    Session(process, workspace, journal, self.limits, self.budget, work.collect, self.price)
+                )
                 try:
                     sessions[0].run(self._job(task, sampling))
                 except EndOfRollout as end:

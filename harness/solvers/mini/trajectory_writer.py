@@ -11,13 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from harness.models.prices import Price
 from harness.models.wire import reply_of
 from harness.records.messages import SYSTEM, TOOL, USER, Message, Reply
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Step
 
 MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """The first line of the output of a command that submits."""
-STOPS = {"TokenLimitExceeded": ExitReason.TOKEN_LIMIT, "TimeExceeded": ExitReason.TIME_LIMIT}
+STOPS = {
+    "TokenLimitExceeded": ExitReason.TOKEN_LIMIT,
+    "TimeExceeded": ExitReason.TIME_LIMIT,
+    "CostLimitExceeded": ExitReason.COST_LIMIT,
+}
 """Exit statuses with which a session stops the agent."""
 _REASONS = {
     **STOPS,
@@ -42,8 +47,9 @@ _MAX_DETAIL_CHARS = 500
 class Recorder:
     """Writes the messages of one rollout into its journal, in order."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, price: Price | None = None) -> None:
+        """price: of the model, in place of the cost that the messages give."""
+        self._journal, self._price = journal, price
         self._sent: list[int] = []
         self._pending: list[Mapping[str, Any]] = []
         self.exit: Mapping[str, Any] | None = None
@@ -92,6 +98,8 @@ class Recorder:
         reply = reply_of(data, latency_s=_number(extra.get("latency_s")), cost_usd=cost or None)
         if not reply.usage.prompt_tokens + reply.usage.completion_tokens:
             reply = replace(reply, usage=replace(reply.usage, estimated=True))
+        elif self._price is not None:
+            reply = replace(reply, cost_usd=self._price.cost_usd(reply.usage))
         index = self._journal.message(reply.message)
         number = len(self._journal.trajectory.calls)
         self._journal.call(ModelCall.of(number, self._sent, index, reply))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import sys
 import tarfile
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import SandboxUnavailableError
 from pytest_ssr.sandbox.host import etc_files, shown_links
+from pytest_ssr.sandbox.mirrors import VARIABLE, image_source
 from pytest_ssr.sandbox.protocol import MIB
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ _PULL_ATTEMPTS = 3
 def ensure_image(client: docker.DockerClient, image: str) -> str:
     """Pull an image if it is missing, with retries and with progress on a terminal, and return its local name.
 
-    `SSR_IMAGE_PREFIX` (such as a mirror's `host/path/`) is put before the name to pull; the image is then tagged with
-    its own name, except for a name with a digest, which an engine does not accept as a tag.
+    An image from a mirror is tagged with its own name, except for a name with a digest, which an engine does not accept
+    as a tag.
     """
     import docker
 
-    source = os.environ.get("SSR_IMAGE_PREFIX", "") + image
+    source = image_source(image)
     local = find_image(client, image)
     if local is not None:
         return local[0]
@@ -48,7 +48,7 @@ def ensure_image(client: docker.DockerClient, image: str) -> str:
             if final:
                 raise SandboxUnavailableError(
                     f"the image {source} is missing and cannot be pulled: {short_message(error)}",
-                    remedy="pull it, build it, or set SSR_IMAGE_PREFIX to a mirror",
+                    remedy=f"pull it, build it, or set {VARIABLE} to a mirror",
                 ) from None
             time.sleep(2**attempt)
     raise AssertionError("the last attempt returns or raises")
@@ -58,7 +58,7 @@ def find_image(client: docker.DockerClient, image: str) -> tuple[str, int] | Non
     """Return the local name of an image and its size in bytes, or None if it has to be pulled."""
     import docker
 
-    for name in dict.fromkeys((image, os.environ.get("SSR_IMAGE_PREFIX", "") + image)):
+    for name in dict.fromkeys((image, image_source(image))):
         with contextlib.suppress(docker.errors.ImageNotFound):
             return name, int(client.images.get(name).attrs["Size"])
     return None
