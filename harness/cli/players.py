@@ -11,7 +11,7 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
 from harness.agents.prompts import DEFAULT, Prompts
 from harness.models.budget import Budget
-from harness.models.prices import read_prices
+from harness.models.registry import read_registry
 from harness.records.messages import Sampling
 from harness.rollouts.player_factory import PlayerFactory, read_bundles
 from harness.settings.players import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
@@ -44,7 +44,7 @@ def open_players(settings: PlayerSettings, store: Path, extensions: Extensions) 
         timeout_s=model.timeout,
         ready_s=model.vllm_ready,
         extensions=extensions,
-        prices=read_prices(model.prices) if model.prices is not None else {},
+        registry=read_registry(model.models) if model.models is not None else {},
     )
 
 

@@ -6,13 +6,14 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.models.budget import Budget, BudgetedModel
 from harness.models.middleware import CachingModel, RetryingModel
-from harness.models.prices import Price, priced
 from harness.models.protocol import Model
+from harness.models.registry import Entry, NamedModel, Registry, priced
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.models.urls import masked
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
@@ -20,7 +21,9 @@ from pytest_ssr.storage.store import Store
 
 PLUGIN = "plugin:"
 """The beginning of the name of a model that a plugin adds."""
-SCHEMES = ("plugin", "scripted", "vllm")
+NAMED = "model:"
+"""The beginning of the name of a model in the registry."""
+SCHEMES = ("model", "plugin", "scripted", "vllm")
 _KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"),
     "deepseek": ("DEEPSEEK_API_KEY", "DEEPSEEK_API_BASE"),
@@ -45,12 +48,12 @@ def is_started_late(name: str) -> bool:
     return name.startswith("vllm:") and not name.startswith(("vllm:http://", "vllm:https://"))
 
 
-def _require_key(name: str) -> None:
+def _require_key(name: str, key: str) -> None:
     """Raise SettingsError for a provider whose key is missing, before anything is measured.
 
     Only for providers that take a key from these variables alone: others have credentials of several kinds.
     """
-    variables = _KEYS.get(name.partition("/")[0], ())
+    variables = (key,) if key else _KEYS.get(name.partition("/")[0], ())
     if variables and not any(os.environ.get(variable) for variable in variables):
         raise SettingsError(f"{name} needs a key: set {variables[0]} in the environment")
 
@@ -77,18 +80,37 @@ def open_model(
     ready_s: float = READY_S,
     vllm_arguments: Sequence[str] = (),
     offered: Mapping[str, Callable[[], Model]] | None = None,
-    prices: Mapping[str, Price] | None = None,
+    registry: Registry | None = None,
+    key: str = "",
 ) -> Model:
     """Return a model that retries, keeps to a budget, and caches replies if `cache` is given.
 
     url: a custom server for litellm's names. context_tokens: size of the context window; 0 for the value of the server,
     litellm or the script. timeout_s: seconds until a reply must be complete. ready_s, vllm_arguments: seconds until a
     server that is started here must be ready, and additional arguments for it. offered: open the models of plugins, by
-    the name after `plugin:`. prices: by the name of a model or its id on the server; others have their provider's.
+    the name after `plugin:`. registry: models that are named `model:NAME`, and prices. key: the variable that holds the
+    key; empty for that of the provider.
     Raises SettingsError for an unknown name, MissingExtraError if a package is not installed.
     """
     scheme, _, rest = name.partition(":")
+    registry = registry or {}
     model: Model
+    if scheme == "model" and rest:
+        entry = entry_of(rest, registry)
+        opened = open_model(
+            entry.model,
+            budget=budget,
+            cache=cache,
+            url=entry.url,
+            context_tokens=entry.context or context_tokens,
+            timeout_s=timeout_s,
+            ready_s=ready_s,
+            vllm_arguments=vllm_arguments,
+            offered=offered,
+            registry={entry.model: replace(entry, model="")},
+            key=entry.key,
+        )
+        return NamedModel(opened, rest)
     settings: dict[str, Any] = {"context_tokens": context_tokens, "timeout_s": timeout_s}
     if scheme == "scripted" and rest:
         from harness.models.scripted import ScriptedModel
@@ -101,14 +123,16 @@ def open_model(
         if rest.startswith(("http://", "https://")):
             model_class = importlib.import_module("harness.models.http").HttpModel
             url, _, served = rest.partition("#")
-            model = model_class(masked(name), url, served, key_variable="SSR_VLLM_KEY", **settings)
+            model = model_class(masked(name), url, served, key_variable=key or "SSR_VLLM_KEY", **settings)
         else:
             model_class = importlib.import_module("harness.models.vllm").VllmModel
             model = model_class(rest, ready_s=ready_s, arguments=vllm_arguments, **settings)
     elif "/" in name:
         _require("litellm", "litellm")
-        if not url and cache is None:
-            _require_key(name)
+        if key:
+            settings["key"] = key
+        if key or (not url and cache is None):
+            _require_key(name, key)
         try:
             model_class = importlib.import_module("harness.models.litellm").LitellmModel
         except ImportError as error:
@@ -120,10 +144,19 @@ def open_model(
     else:
         raise SettingsError(
             f"{name!r} is not a model; use PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), vllm:PATH, "
-            f"vllm:URL, plugin:NAME or scripted:FILE{suggestion(name)}"
+            f"vllm:URL, model:NAME, plugin:NAME or scripted:FILE{suggestion(name)}"
         )
-    model = BudgetedModel(priced(RetryingModel(model), prices or {}), budget or Budget())
+    model = BudgetedModel(priced(RetryingModel(model), registry), budget or Budget())
     return CachingModel(model, cache) if cache is not None else model
+
+
+def entry_of(name: str, registry: Registry) -> Entry:
+    """Return the entry of a name; raises SettingsError if there is none."""
+    entry = registry.get(name)
+    if entry is None or not entry.model:
+        known = ", ".join(sorted(n for n, e in registry.items() if e.model)) or "none"
+        raise SettingsError(f"there is no model {NAMED}{name} (--models FILE has: {known})")
+    return entry
 
 
 def _open_offered(name: str, offered: Mapping[str, Callable[[], Model]]) -> Model:

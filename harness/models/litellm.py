@@ -57,9 +57,14 @@ class LitellmModel:
         url: str = "",
         context_tokens: int = 0,
         timeout_s: float = TIMEOUT_S,
+        key: str = "",
     ) -> None:
-        """url: a custom server (`api_base`). timeout_s: seconds until a reply must be complete."""
+        """url: a custom server (`api_base`). timeout_s: seconds until a reply must be complete.
+
+        key: the environment variable that holds the key; empty for that of the provider.
+        """
         self.name, self._url, self._timeout_s = name, url, timeout_s
+        self._key = os.environ.get(key, "").strip() if key else ""
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()
         self._probe = ServerProbe(self._complete_briefly)
@@ -92,6 +97,8 @@ class LitellmModel:
     def _reply(self, body: dict[str, Any]) -> Reply:
         if self._url:
             body["api_base"] = self._url
+        if self._key:
+            body["api_key"] = self._key
         if self.name.startswith(_VLLM):
             body |= {"logprobs": True, "extra_body": {"return_token_ids": True}}
         begin = time.monotonic()

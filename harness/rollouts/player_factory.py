@@ -22,10 +22,10 @@ from harness.injectors.replay import ReplayInjector
 from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
-from harness.models.factory import PLUGIN, is_model, is_started_late, open_model, suggestion
+from harness.models.factory import NAMED, PLUGIN, entry_of, is_model, is_started_late, open_model, suggestion
 from harness.models.middleware import CancellableModel
-from harness.models.prices import Price
 from harness.models.protocol import Model, label_of, remarks_on
+from harness.models.registry import Registry
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
 from harness.solvers.mini import PREFIX as MINI
@@ -86,8 +86,8 @@ class PlayerFactory:
     """Stores environments that were built."""
     extensions: Extensions = field(default_factory=Extensions)
     """Have the solvers and models of plugins."""
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    """By the name of a model or its id on the server; others have their provider's."""
+    registry: Registry = field(default_factory=dict)
+    """Models that are named `model:NAME`, and prices."""
     _models: dict[str, Model] = field(default_factory=dict)
     _remarked: set[str] = field(default_factory=set)
 
@@ -106,10 +106,14 @@ class PlayerFactory:
                 ready_s=self.ready_s,
                 vllm_arguments=self.vllm_arguments,
                 offered=self.extensions.models() if name.startswith(PLUGIN) else None,
-                prices=self.prices,
+                registry=self.registry,
             )
             self._models[name] = CancellableModel(model)
         return self._models[name]
+
+    def _meant(self, name: str) -> str:
+        """Return what a name of the registry stands for; other names as they are."""
+        return entry_of(name.removeprefix(NAMED), self.registry).model if name.startswith(NAMED) else name
 
     def remarks(self) -> list[str]:
         """Return a line for each opened model whose server lacks something: what, and what is done without it.
@@ -156,7 +160,7 @@ class PlayerFactory:
             self.limits,
             self.sampling,
             self.bundles,
-            _observing(name),
+            _observing(self._meant(name)),
             self.context_tokens,
             submission,
             self.prompts,
@@ -169,12 +173,19 @@ class PlayerFactory:
             others = "".join(f", {other}" for other in sorted(offered))
             raise SettingsError(
                 f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, "
-                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, plugin:NAME{suggestion(name)}"
+                f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, model:NAME, "
+                f"plugin:NAME{suggestion(name)}"
             )
         return offered[name]
 
     def _mini(self, model: str) -> MiniSolver:
         """Return mini-swe-agent with a model; raises SettingsError or MissingExtraError if it cannot run here."""
+        entry, url = self.registry.get(model), self.url
+        if model.startswith(NAMED):
+            entry = entry_of(model.removeprefix(NAMED), self.registry)
+            model, url = entry.model, entry.url
+            if entry.key:
+                raise SettingsError(f"{MINI}{model}: mini-swe-agent takes the key from its provider's variable alone")
         if "/" not in model or not is_model(model) or model.startswith(("plugin:", "vllm:", "scripted:")):
             raise SettingsError(
                 f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with "
@@ -188,9 +199,9 @@ class PlayerFactory:
             self.limits,
             self.sampling,
             self.budget,
-            self.url,
+            url,
             self.timeout_s,
-            price=self.prices.get(model),
+            price=entry.price if entry is not None else None,
         )
 
     def injector(
@@ -215,7 +226,7 @@ class PlayerFactory:
             self.limits,
             self.sampling,
             rejections,
-            _observing(name),
+            _observing(self._meant(name)),
             self.bundles,
             self.context_tokens,
             prompts=self.prompts,
@@ -224,14 +235,14 @@ class PlayerFactory:
     def _with_room(self, name: str) -> Model:
         """Return a model; also raises SettingsError if its context window has no room besides the longest reply."""
         model = self.model(name)
-        if not is_started_late(name):
+        if not is_started_late(self._meant(name)):
             require_room(model, self.sampling)
         return model
 
     def judge(self, name: str, **settings: Any) -> ProcessReward:
         """Return a judge that scores steps with a model. settings: fields of ProcessReward."""
         judge = ProcessReward(self.model(name), **settings)
-        if not is_started_late(name):
+        if not is_started_late(self._meant(name)):
             require_room(judge.model, judge.sampling)
         return judge
 

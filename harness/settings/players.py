@@ -26,7 +26,7 @@ _AGENT_OPTIONS = (
 )
 _OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "prompt-dir", "cache", "context")
 """Options without an effect on mini-swe-agent."""
-_MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache", "prices")
+_MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache", "models")
 _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
 
 
@@ -100,11 +100,11 @@ class ModelSettings:
         is_personal=True,
     )
     cache: Path | None = option(None, "FOLDER", "cache replies in this folder, so that repeated requests cost nothing")
-    prices: Path | None = option(
+    models: Path | None = option(
         None,
         "FILE",
-        "prices of models: YAML or JSON that maps a model's name, or its id on the server, to `input`, `output` and "
-        "`cached`, in USD per million tokens",
+        "names and prices of models: YAML or JSON that maps NAME, for model:NAME, to `model`, `url`, `key`, `context`, "
+        "and to `input`, `output` and `cached` in USD per million tokens",
         is_personal=True,
     )
     bundles: tuple[Path, ...] = option(
@@ -173,7 +173,7 @@ class PlayerSettings:
 
         typed: the options that a flag or a variable has set. injector: its name, for a command that has one.
         """
-        from harness.models.factory import PLUGIN, is_model, is_started_late
+        from harness.models.factory import NAMED, PLUGIN, is_model, is_started_late
         from harness.rollouts.player_factory import injector_writes_code
         from harness.solvers.search.solver import is_search
 
@@ -188,7 +188,7 @@ class PlayerSettings:
         for options, has_effect, problem in (
             (
                 ("url",),
-                not all(n.startswith((PLUGIN, *_OWN_SERVERS)) for n in names),
+                not all(n.startswith((PLUGIN, NAMED, *_OWN_SERVERS)) for n in names),
                 "is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL",
             ),
             (

@@ -18,7 +18,7 @@ from harness.agents.tools.bash import refusal
 from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace
 from harness.models.budget import Budget
-from harness.models.prices import Price
+from harness.models.registry import Price
 from harness.records.trajectory import ExitReason, Journal
 from harness.solvers.mini.process import LateError, Process
 from harness.solvers.mini.trajectory_writer import MARKER, STOPS, Recorder, ending

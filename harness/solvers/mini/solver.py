@@ -19,7 +19,7 @@ from harness.agents.patch_collector import collect_patch
 from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace, open_workspace
 from harness.models.budget import Budget
-from harness.models.prices import Price
+from harness.models.registry import Price
 from harness.models.timeouts import TIMEOUT_S
 from harness.models.urls import masked
 from harness.models.wire import request_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.models.prices import Price
+from harness.models.registry import Price
 from harness.models.wire import reply_of
 from harness.records.messages import SYSTEM, TOOL, USER, Message, Reply
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Step
