@@ -35,6 +35,8 @@ class ErrorCode(StrEnum):
     """The call has been made, and its reply is no longer kept."""
     KEY_REUSED = "key-reused"
     """Another call had the same key."""
+    CEILING = "ceiling"
+    """A limit that the client chose is above the host's ceiling."""
     MALFORMED = "malformed"
     INTERNAL = "internal"
 

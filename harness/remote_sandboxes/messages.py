@@ -6,6 +6,7 @@ reply. Nothing is unpickled: what arrives is checked against the declared classe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import struct
@@ -37,6 +38,14 @@ class Request:
         """Return the call as bytes."""
         head = {"operation": self.arguments.operation, "key": self.key, "sandbox": self.sandbox}
         return _encode({**head, "arguments": asdict(self.arguments)}, self.blobs)
+
+    def digest(self) -> bytes:
+        """Return a hash of what the call does: everything except its key."""
+        call = [self.arguments.operation, self.sandbox, asdict(self.arguments), [len(blob) for blob in self.blobs]]
+        digest = hashlib.sha256(json.dumps(call).encode())
+        for blob in self.blobs:
+            digest.update(blob)
+        return digest.digest()
 
     @classmethod
     def decode(cls, raw: bytes) -> Request:
