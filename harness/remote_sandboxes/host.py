@@ -38,9 +38,10 @@ from harness.remote_sandboxes.calls import (
     RemoteError,
 )
 from harness.remote_sandboxes.messages import Reply, Request, reply_of, reply_to_exec
-from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, search_path
+from harness.remote_sandboxes.open_sandbox import OpenSandbox, search_path
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache
+from harness.remote_sandboxes.trees import tree_id
 from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import background, is_stopped, pause, raise_if_stopped
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
@@ -133,8 +134,14 @@ class SandboxHost:
 
     def start(self, request: Request) -> RunningCall:
         """Start a call, or return it if it was started before. Raises RemoteError if it cannot be a call."""
-        if len(request.blobs) != self._blob_count(request):
+        arguments = request.arguments
+        count = len(arguments.digests) if isinstance(arguments, PutFiles) else len(arguments.blobs)
+        if len(request.blobs) != count:
             raise RemoteError(ErrorCode.MALFORMED, "the call has a wrong number of blobs")
+        with self._lock:
+            # Also for a call that runs: its client still waits for it.
+            if (held := self._open.get(request.sandbox)) is not None:
+                held.renew()
         return self._calls.begin(request, lambda call: lambda: self._make(request, call))
 
     def close(self) -> None:
@@ -160,11 +167,6 @@ class SandboxHost:
             expired = [held.id for held in self._open.values() if held.expires_at < now]
         self._end_all(expired)
         return len(expired)
-
-    def _blob_count(self, request: Request) -> int:
-        if isinstance(request.arguments, PutFiles):
-            return len(request.arguments.digests)
-        return 1 if isinstance(request.arguments, ExecInImage) else BLOB_COUNTS.get(type(request.arguments), 0)
 
     def _reap_regularly(self) -> None:
         while True:
@@ -194,8 +196,6 @@ class SandboxHost:
     def _call_sandbox(self, request: Request, add_output: Callable[[bytes], None]) -> Reply:
         with self._lock:
             held = self._open.get(request.sandbox)
-            if held is not None:
-                held.renew()
         if held is None:
             raise RemoteError(ErrorCode.UNKNOWN_SANDBOX, "the sandbox is closed, or its lease has expired")
         try:
@@ -241,7 +241,8 @@ class SandboxHost:
     def _add_tree(self, request: Request) -> Reply:
         call = request.arguments
         assert isinstance(call, AddTree)
-        return reply_of(Missing(tuple(self._cache.add(call.entries))))
+        missing = self._cache.add(call.entries)
+        return reply_of(Missing(tuple(missing), "" if missing else tree_id(call.entries)))
 
     def _put_files(self, request: Request) -> Reply:
         call = request.arguments

@@ -50,7 +50,11 @@ class Request:
     @classmethod
     def decode(cls, raw: bytes) -> Request:
         """Return the call; raises RemoteError for other bytes."""
-        head, blobs = _decode(raw)
+        return cls.of(*_decode(raw))
+
+    @classmethod
+    def of(cls, head: Mapping[str, Any], blobs: Sequence[bytes]) -> Request:
+        """Return the call that plain data describes; raises RemoteError for other data."""
         try:
             envelope = decode(_Envelope, head)
             arguments = decode(ARGUMENTS[envelope.operation], head.get("arguments"))

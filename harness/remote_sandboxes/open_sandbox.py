@@ -167,8 +167,6 @@ _ACTS: Mapping[type[Arguments], Callable[..., Reply]] = {
     Answer: OpenSandbox._answer,
     EndSession: OpenSandbox._end_session,
 }
-BLOB_COUNTS: Mapping[type[Arguments], int] = {Exec: 1, Write: 1, Answer: 1}
-"""How many blobs a call has; others have none."""
 
 
 def search_path(directory: str) -> str:

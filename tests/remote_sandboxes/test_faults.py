@@ -30,6 +30,7 @@ from harness.remote_sandboxes.calls import (
     ErrorCode,
     Exec,
     ExecInImage,
+    Heartbeat,
     Open,
     Opened,
     PutFiles,
@@ -224,6 +225,15 @@ def test_a_key_belongs_to_one_call(
         with pytest.raises(RemoteError) as caught:
             host.start(other)
         assert caught.value.code is ErrorCode.KEY_REUSED
+
+
+def test_a_reused_key_has_a_code_of_its_own_over_http(served: tuple[str, SandboxHost]) -> None:
+    transport, request = HttpTransport(served[0]), Request(Describe())
+    assert transport.call(request).code is None
+    with pytest.raises(RemoteError) as caught:
+        transport.call(replace(request, arguments=Heartbeat(())))
+    assert caught.value.code is ErrorCode.KEY_REUSED
+    transport.close()
 
 
 def test_everything_that_opens_a_sandbox_needs_a_slot(tree: Path) -> None:
