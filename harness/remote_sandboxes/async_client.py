@@ -139,11 +139,12 @@ class AsyncSandboxClient:
     async def _send(self, request: Request) -> Reply:
         """Send a call, again with the same key after a lost connection or while it runs, until its reply is there."""
         kind, body, headers = type(request.arguments), rest.encode_request(request), {rest.KEY_HEADER: request.key}
-        url = self.url + rest.path_of(kind).format(sandbox=request.sandbox)
+        method, path = rest.route_of(kind)
+        url = self.url + path.format(sandbox=request.sandbox)
         deadline = time.monotonic() + self._retry_s
         while True:
             try:
-                response = await self._client.post(url, content=body, headers=headers)
+                response = await self._client.request(method, url, content=body, headers=headers)
             except httpx.HTTPError as error:
                 reason = str(error) or type(error).__name__
             else:

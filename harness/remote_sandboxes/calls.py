@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.sandbox.protocol import Limit, Limits
+from pytest_ssr.sandbox.protocol import Image, Limit, Limits
 
 _LIMITS = Limits()
 
@@ -30,6 +30,8 @@ class ErrorCode(StrEnum):
     UNKNOWN_SANDBOX = "unknown-sandbox"
     """The sandbox was closed, its lease has expired, or the host was started again."""
     UNKNOWN_TREE = "unknown-tree"
+    NO_IMAGES = "no-images"
+    """The sandbox of the host has no images."""
     CANCELLED = "cancelled"
     CLOSING = "closing"
     """The host is being stopped."""
@@ -87,6 +89,8 @@ class Operation(StrEnum):
     HEARTBEAT = "heartbeat"
     CANCEL = "cancel"
     CLOSE = "close"
+    LIST_IMAGES = "list-images"
+    PULL_IMAGE = "pull-image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,13 @@ class Ended:
     exit_code: int | None
     seconds: float
     limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The images that a host has."""
+
+    images: tuple[Image, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +339,23 @@ class Close(Arguments):
 
     operation: ClassVar[Operation] = Operation.CLOSE
     needs_sandbox: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListImages(Arguments):
+    """Return the images that the host has."""
+
+    operation: ClassVar[Operation] = Operation.LIST_IMAGES
+    result: ClassVar[type | None] = Images
+
+
+@dataclass(frozen=True, slots=True)
+class PullImage(Arguments):
+    """Pull an image, unless the host has it."""
+
+    operation: ClassVar[Operation] = Operation.PULL_IMAGE
+    result: ClassVar[type | None] = Image
+    image: str
 
 
 ARGUMENTS: Mapping[Operation, type[Arguments]] = {cls.operation: cls for cls in Arguments.__subclasses__()}

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import platform
+import re
 import secrets
 import sys
 import tempfile
@@ -30,10 +31,12 @@ from harness.remote_sandboxes.calls import (
     ExecInImage,
     Heartbeat,
     HostDescription,
+    Images,
     Missing,
     Open,
     Opened,
     Operation,
+    PullImage,
     PutFiles,
     RemoteError,
 )
@@ -46,13 +49,15 @@ from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import background, is_stopped, pause, raise_if_stopped
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox.host import checked_readable
-from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits, SandboxProvider, WithImage
+from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, HoldsImages, Limits, SandboxProvider, WithImage
 from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
 
 _MOST_REAPS_PER_LEASE = 4
 _LONGEST_REAP_S = 5.0
 _PARALLEL_CLOSINGS = 8
 _MIN_KEPT_S = 120.0
+_IMAGE = re.compile(r"\w[\w.-]*(?:[/:@]\w[\w.-]*)*", re.ASCII)
+"""No part of it is `..`: it becomes part of an address of the engine."""
 _OS_RELEASE = Path("/etc/os-release")
 CEILINGS = Limits(
     wall_s=6 * 3600.0,
@@ -190,6 +195,8 @@ class SandboxHost:
             Operation.HEARTBEAT: self._renew,
             Operation.CANCEL: self._cancel,
             Operation.CLOSE: self._close,
+            Operation.LIST_IMAGES: self._list_images,
+            Operation.PULL_IMAGE: self._pull_image,
         }.get(request.arguments.operation)
         return act(request) if act is not None else self._call_sandbox(request, call.add_output)
 
@@ -328,6 +335,25 @@ class SandboxHost:
         assert isinstance(request.arguments, Close)
         self._end(request.sandbox, besides=request.key)
         return Reply()
+
+    def _list_images(self, _: Request) -> Reply:
+        return reply_of(Images(tuple(self._images().local_images())))
+
+    def _pull_image(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, PullImage)
+        provider = self._images()
+        if not _IMAGE.fullmatch(call.image):
+            raise RemoteError(ErrorCode.MALFORMED, "this cannot be the name of an image")
+        return reply_of(provider.pull(call.image))
+
+    def _images(self) -> HoldsImages:
+        if not isinstance(self._provider, HoldsImages):
+            raise RemoteError(
+                ErrorCode.NO_IMAGES,
+                f"the sandbox {self._provider.name} has no images; start the server with --sandbox docker:IMAGE",
+            )
+        return self._provider
 
     def _take_slot(self) -> None:
         """Admit one more sandbox, or raise RemoteError; everything that opens one comes here first."""

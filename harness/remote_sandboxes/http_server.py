@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import math
+import secrets
 import socket
 import sys
 import threading
@@ -79,15 +81,18 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
             return Response(_frame(first), media_type=MEDIA_TYPE)
         return StreamingResponse(_frames(first, progress), media_type=MEDIA_TYPE)
 
-    def call_in_json(kind: type[Arguments]) -> Callable[[Request], Awaitable[Response]]:
+    def call_in_json(kind: type[Arguments], *, has_key: bool) -> Callable[[Request], Awaitable[Response]]:
         async def make(request: Request) -> Response:
-            sandbox, key = request.path_params.get("sandbox", ""), request.headers.get(rest.KEY_HEADER, "")
+            sandbox = request.path_params.get("sandbox", "")
+            key = request.headers.get(rest.KEY_HEADER, "") if has_key else secrets.token_urlsafe()
 
             def decode(body: bytes) -> Call:
                 return rest.decode_request(kind, body, sandbox=sandbox, key=key)
 
             running = await start(request, rest.MEDIA_TYPE, decode)
-            reply = await _reply(running, min(_HOLD_S, host.settings.lease_s / _HOLDS_PER_LEASE))
+            # Without a key of its own, a client could not ask for the reply again.
+            hold_s = min(_HOLD_S, host.settings.lease_s / _HOLDS_PER_LEASE) if has_key else math.inf
+            reply = await _reply(running, hold_s)
             if reply is None:
                 return JSONResponse({}, rest.RUNS)
             status, content = await run_in_threadpool(rest.encode_reply, kind, reply)
@@ -96,7 +101,8 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
         return make
 
     for kind in ARGUMENTS.values():
-        app.add_api_route(rest.path_of(kind), call_in_json(kind), methods=["POST"])
+        method, path = rest.route_of(kind)
+        app.add_api_route(path, call_in_json(kind, has_key=method == rest.POST), methods=[method])
 
     @app.get(DESCRIPTION)
     async def description() -> Response:
@@ -136,7 +142,7 @@ def _require_access(request: Request, token: str, media_type: str, *, loopback_o
         raise RemoteError(ErrorCode.BROWSER, "the server answers no browser")
     if token and not _has_token(request, token):
         raise RemoteError(ErrorCode.UNAUTHORIZED, "the token is missing or wrong")
-    if request.headers.get("content-type", "").partition(";")[0] != media_type:
+    if request.method == rest.POST and request.headers.get("content-type", "").partition(";")[0] != media_type:
         raise RemoteError(ErrorCode.MEDIA_TYPE, f"the content type of a call here is {media_type}")
 
 

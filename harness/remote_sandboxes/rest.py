@@ -14,7 +14,7 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
-from harness.remote_sandboxes.calls import ARGUMENTS, Arguments, ErrorCode, Refusal, RemoteError
+from harness.remote_sandboxes.calls import ARGUMENTS, Arguments, ErrorCode, Operation, Refusal, RemoteError
 from harness.remote_sandboxes.messages import Reply, Request
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.decoding import decode, json_object, json_schemas, of_shape
@@ -32,6 +32,7 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.CACHE_FULL: HTTPStatus.INSUFFICIENT_STORAGE,
     ErrorCode.UNKNOWN_SANDBOX: HTTPStatus.NOT_FOUND,
     ErrorCode.UNKNOWN_TREE: HTTPStatus.NOT_FOUND,
+    ErrorCode.NO_IMAGES: HTTPStatus.NOT_IMPLEMENTED,
     ErrorCode.CANCELLED: HTTPStatus.CONFLICT,
     ErrorCode.CLOSING: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.FORGOTTEN: HTTPStatus.GONE,
@@ -45,14 +46,19 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     ErrorCode.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
+GET, POST = "GET", "POST"
+_ROUTES = {Operation.LIST_IMAGES: (GET, "/images"), Operation.PULL_IMAGE: (POST, "/images")}
 _REFERENCE = "#/components/schemas/{name}"
 _BASE64 = {"type": "string", "contentEncoding": "base64"}
 
 
-def path_of(kind: type[Arguments]) -> str:
-    """Return the path of an operation; `{sandbox}` stands for the id of a sandbox."""
+def route_of(kind: type[Arguments]) -> tuple[str, str]:
+    """Return the method and the path of an operation; `{sandbox}` stands for the id of a sandbox.
+
+    GET has neither a key nor a body.
+    """
     prefix = "/v1/sandboxes/{sandbox}" if kind.needs_sandbox else "/v1"
-    return f"{prefix}/{kind.operation}"
+    return _ROUTES.get(kind.operation, (POST, f"{prefix}/{kind.operation}"))
 
 
 def encode_request(request: Request) -> bytes:
@@ -115,7 +121,7 @@ def openapi() -> dict[str, Any]:
     for schema in schemas.values():
         schema["additionalProperties"] = False
     schemas |= json_schemas([*results, Refusal], _REFERENCE)
-    paths = {}
+    paths: dict[str, dict[str, Any]] = {}
     for kind in ARGUMENTS.values():
         sent = schemas[kind.__name__]["properties"]
         sent |= {name: {**_BASE64, "default": ""} for name in kind.blobs}
@@ -125,7 +131,8 @@ def openapi() -> dict[str, Any]:
         required = [*result.get("required", ()), *kind.result_blobs]
         properties = {**result.get("properties", {}), **dict.fromkeys(kind.result_blobs, _BASE64)}
         schemas[f"{kind.__name__}Reply"] = {"type": "object", "properties": properties, "required": required}
-        paths[path_of(kind)] = {"post": _described(kind)}
+        method, path = route_of(kind)
+        paths.setdefault(path, {})[method.lower()] = _described(kind, has_body=method == POST)
     return {
         "openapi": "3.1.0",
         "info": {"title": "pytest-ssr sandbox server", "version": "1"},
@@ -135,14 +142,15 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _described(kind: type[Arguments]) -> dict[str, Any]:
+def _described(kind: type[Arguments], *, has_body: bool) -> dict[str, Any]:
     key = {"name": KEY_HEADER, "in": "header", "required": True, "schema": {"type": "string", "minLength": 16}}
     sandbox = {"name": "sandbox", "in": "path", "required": True, "schema": {"type": "string"}}
+    sent = {"requestBody": _content(kind.__name__)} if has_body else {}
     return {
         "operationId": kind.operation,
         "description": kind.__doc__,
-        "parameters": [key, sandbox] if kind.needs_sandbox else [key],
-        "requestBody": _content(kind.__name__),
+        "parameters": [key] * has_body + [sandbox] * kind.needs_sandbox,
+        **sent,
         "responses": {
             "200": {"description": "The call has ended.", **_content(f"{kind.__name__}Reply")},
             "202": {"description": "The call still runs; send the same request again."},
