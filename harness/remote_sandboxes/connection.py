@@ -152,7 +152,7 @@ class Connection:
             missing = self.call(AddTree(tree.entries)).read(Missing).digests
             if not missing:
                 return
-            for digests, contents in _batches(tree, set(missing)):
+            for digests, contents in batches(tree, set(missing)):
                 self.call(PutFiles(tuple(digests)), *contents)
 
     def _keep_alive(self, identity: str) -> None:
@@ -176,7 +176,7 @@ class Connection:
             self._try(Heartbeat(held))
 
 
-def _batches(tree: Tree, missing: set[str]) -> Iterator[tuple[list[str], list[bytes]]]:
+def batches(tree: Tree, missing: set[str]) -> Iterator[tuple[list[str], list[bytes]]]:
     """Yield the missing files in calls of a moderate size."""
     digests: list[str] = []
     contents: list[bytes] = []

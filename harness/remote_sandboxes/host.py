@@ -2,52 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import platform
+import re
 import secrets
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.remote_sandboxes.calls import (
     AddTree,
+    Answer,
+    Arguments,
     Cancel,
     Close,
+    Converse,
     ErrorCode,
+    Exec,
     ExecInImage,
     Heartbeat,
     HostDescription,
+    Images,
     Missing,
     Open,
     Opened,
     Operation,
+    PullImage,
     PutFiles,
     RemoteError,
 )
 from harness.remote_sandboxes.messages import Reply, Request, reply_of, reply_to_exec
-from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, bounded, search_path
+from harness.remote_sandboxes.open_sandbox import OpenSandbox, search_path
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache
+from harness.remote_sandboxes.trees import tree_id
 from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import background, is_stopped, pause, raise_if_stopped
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox.host import checked_readable
-from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits, SandboxProvider, WithImage
+from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, HoldsImages, Limits, SandboxProvider, WithImage
 from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
 
 _MOST_REAPS_PER_LEASE = 4
 _LONGEST_REAP_S = 5.0
 _PARALLEL_CLOSINGS = 8
 _MIN_KEPT_S = 120.0
+_IMAGE = re.compile(r"\w[\w.-]*(?:[/:@]\w[\w.-]*)*", re.ASCII)
+"""No part of it is `..`: it becomes part of an address of the engine."""
 _OS_RELEASE = Path("/etc/os-release")
+CEILINGS = Limits(
+    wall_s=6 * 3600.0,
+    memory_bytes=8192 * MIB,
+    processes=1024,
+    output_bytes=64 * MIB,
+    file_bytes=2048 * MIB,
+    disk_bytes=4096 * MIB,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,8 @@ class HostSettings:
     """Maximum size of the trees that are kept."""
     max_bytes: int = 80 * MIB
     """Maximum size of a call."""
+    ceilings: Limits = CEILINGS
+    """The highest limits that a client may choose for a command."""
     python: Path | None = None
     """The interpreter that sandboxes without an image show first on PATH; None for the host's own."""
     readable: Sequence[Path] = ()
@@ -73,7 +94,7 @@ class HostCounts:
     """What a host holds now."""
 
     sandboxes: int
-    """Including those that are being opened or closed."""
+    """Including those that are being opened or closed, and those that exist for one call only."""
     leases: int
     running_calls: int
     trees: int
@@ -98,9 +119,10 @@ class SandboxHost:
         self._calls = CallTable(kept_s=max(_MIN_KEPT_S, 2 * self.settings.lease_s))
         self._lock = threading.Lock()
         self._open: dict[str, OpenSandbox] = {}
-        self._opening, self._closing = 0, 0
+        self._held = 0
         self._is_closing = False
         self._identity = ""
+        self._availability: Availability | None = None
         self._reaper = background(self._reap_regularly, name="reaper")
 
     @property
@@ -111,14 +133,20 @@ class SandboxHost:
     def counts(self) -> HostCounts:
         """What the host holds now."""
         with self._lock:
-            sandboxes, leases = self._held_count(), len(self._open)
+            sandboxes, leases = self._held, len(self._open)
         running = len(self._calls.running())
         return HostCounts(sandboxes, leases, running, self._cache.tree_count, self._cache.bytes)
 
     def start(self, request: Request) -> RunningCall:
         """Start a call, or return it if it was started before. Raises RemoteError if it cannot be a call."""
-        if len(request.blobs) != self._blob_count(request):
+        arguments = request.arguments
+        count = len(arguments.digests) if isinstance(arguments, PutFiles) else len(arguments.blobs)
+        if len(request.blobs) != count:
             raise RemoteError(ErrorCode.MALFORMED, "the call has a wrong number of blobs")
+        with self._lock:
+            # Also for a call that runs: its client still waits for it.
+            if (held := self._open.get(request.sandbox)) is not None:
+                held.renew()
         return self._calls.begin(request, lambda call: lambda: self._make(request, call))
 
     def close(self) -> None:
@@ -145,11 +173,6 @@ class SandboxHost:
         self._end_all(expired)
         return len(expired)
 
-    def _blob_count(self, request: Request) -> int:
-        if isinstance(request.arguments, PutFiles):
-            return len(request.arguments.digests)
-        return 1 if isinstance(request.arguments, ExecInImage) else BLOB_COUNTS.get(type(request.arguments), 0)
-
     def _reap_regularly(self) -> None:
         while True:
             pause(min(_LONGEST_REAP_S, self.settings.lease_s / _MOST_REAPS_PER_LEASE))
@@ -162,6 +185,7 @@ class SandboxHost:
     def _make(self, request: Request, call: RunningCall) -> Reply:
         if self._is_closing:
             raise RemoteError(ErrorCode.CLOSING, "the sandbox server is being stopped")
+        _require_within(request.arguments, self.settings.ceilings)
         act = {
             Operation.DESCRIBE: self._describe,
             Operation.ADD_TREE: self._add_tree,
@@ -171,14 +195,14 @@ class SandboxHost:
             Operation.HEARTBEAT: self._renew,
             Operation.CANCEL: self._cancel,
             Operation.CLOSE: self._close,
+            Operation.LIST_IMAGES: self._list_images,
+            Operation.PULL_IMAGE: self._pull_image,
         }.get(request.arguments.operation)
         return act(request) if act is not None else self._call_sandbox(request, call.add_output)
 
     def _call_sandbox(self, request: Request, add_output: Callable[[bytes], None]) -> Reply:
         with self._lock:
             held = self._open.get(request.sandbox)
-            if held is not None:
-                held.renew()
         if held is None:
             raise RemoteError(ErrorCode.UNKNOWN_SANDBOX, "the sandbox is closed, or its lease has expired")
         try:
@@ -187,7 +211,7 @@ class SandboxHost:
             held.renew()
 
     def _describe(self, _: Request) -> Reply:
-        availability = self._provider.probe()
+        availability = self._probe()
         if availability.works and not self._identity:
             self._identity = self._hash_identity()
         settings = self.settings
@@ -202,6 +226,16 @@ class SandboxHost:
             )
         )
 
+    def _probe(self) -> Availability:
+        """Try the sandbox; while all slots are taken, return what the last trial has found."""
+        try:
+            with self._slot():
+                self._availability = self._provider.probe()
+        except RemoteError:
+            if self._availability is None:
+                raise
+        return self._availability
+
     def _hash_identity(self) -> str:
         parts = [self._provider.name, platform.machine(), self._search_path]
         if isinstance(self._provider, WithImage) and self._provider.image:
@@ -214,7 +248,8 @@ class SandboxHost:
     def _add_tree(self, request: Request) -> Reply:
         call = request.arguments
         assert isinstance(call, AddTree)
-        return reply_of(Missing(tuple(self._cache.add(call.entries))))
+        missing = self._cache.add(call.entries)
+        return reply_of(Missing(tuple(missing), "" if missing else tree_id(call.entries)))
 
     def _put_files(self, request: Request) -> Reply:
         call = request.arguments
@@ -227,18 +262,13 @@ class SandboxHost:
     def _open_sandbox(self, request: Request) -> Reply:
         call = request.arguments
         assert isinstance(call, Open)
-        with self._lock:
-            if self._held_count() >= self.settings.slots:
-                raise RemoteError(ErrorCode.BUSY, f"all {self.settings.slots} slots of the sandbox server are taken")
-            self._opening += 1
+        self._take_slot()
         try:
             held = self._opened(call)
         except BaseException:
-            with self._lock:
-                self._opening -= 1
+            self._free_slot()
             raise
         with self._lock:
-            self._opening -= 1
             self._open[held.id] = held
         if is_stopped():
             self._end(held.id)
@@ -269,10 +299,11 @@ class SandboxHost:
     def _exec_in_image(self, request: Request) -> Reply:
         call = request.arguments
         assert isinstance(call, ExecInImage)
-        limits, stdin = bounded(call.limits), request.blobs[0]
-        if isinstance(self._provider, WithImage) and self._provider.image:
-            return reply_to_exec(self._provider.exec_in_image(call.argv, limits=limits, stdin=stdin))
-        return reply_to_exec(self._exec_without_tree(call.argv, limits, stdin))
+        limits, stdin = call.limits, request.blobs[0]
+        with self._slot():
+            if isinstance(self._provider, WithImage) and self._provider.image:
+                return reply_to_exec(self._provider.exec_in_image(call.argv, limits=limits, stdin=stdin))
+            return reply_to_exec(self._exec_without_tree(call.argv, limits, stdin))
 
     def _exec_without_tree(self, argv: Sequence[str], limits: Limits, stdin: bytes) -> ExecResult:
         env = {"PATH": self._search_path} if self._search_path else None
@@ -305,8 +336,44 @@ class SandboxHost:
         self._end(request.sandbox, besides=request.key)
         return Reply()
 
-    def _held_count(self) -> int:
-        return len(self._open) + self._opening + self._closing
+    def _list_images(self, _: Request) -> Reply:
+        return reply_of(Images(tuple(self._images().local_images())))
+
+    def _pull_image(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, PullImage)
+        provider = self._images()
+        if not _IMAGE.fullmatch(call.image):
+            raise RemoteError(ErrorCode.MALFORMED, "this cannot be the name of an image")
+        return reply_of(provider.pull(call.image))
+
+    def _images(self) -> HoldsImages:
+        if not isinstance(self._provider, HoldsImages):
+            raise RemoteError(
+                ErrorCode.NO_IMAGES,
+                f"the sandbox {self._provider.name} has no images; start the server with --sandbox docker:IMAGE",
+            )
+        return self._provider
+
+    def _take_slot(self) -> None:
+        """Admit one more sandbox, or raise RemoteError; everything that opens one comes here first."""
+        with self._lock:
+            if self._held >= self.settings.slots:
+                raise RemoteError(ErrorCode.BUSY, f"all {self.settings.slots} slots of the sandbox server are taken")
+            self._held += 1
+
+    def _free_slot(self) -> None:
+        with self._lock:
+            self._held -= 1
+
+    @contextlib.contextmanager
+    def _slot(self) -> Iterator[None]:
+        """Hold a slot for a sandbox that exists for one call only."""
+        self._take_slot()
+        try:
+            yield
+        finally:
+            self._free_slot()
 
     def _end_all(self, identities: Sequence[str]) -> None:
         """Close several sandboxes at a time; one that cannot be closed does not keep the others open."""
@@ -322,9 +389,8 @@ class SandboxHost:
         """Close a sandbox, if it is open, after its calls. besides: the key of the call that closes it."""
         with self._lock:
             held = self._open.pop(identity, None)
-            if held is None:
-                return
-            self._closing += 1
+        if held is None:
+            return
         try:
             closing = self._calls.get(besides)
             calls = [call for call in self._calls.running(identity) if call is not closing]
@@ -339,8 +405,24 @@ class SandboxHost:
                 call.stop()
             held.close()
         finally:
-            with self._lock:
-                self._closing -= 1
+            self._free_slot()
+
+
+def _require_within(arguments: Arguments, ceilings: Limits) -> None:
+    """Raise RemoteError for a limit above its ceiling.
+
+    A lower limit than the client's could end a command that the client's own would not, and thus change a grade.
+    """
+    chosen: dict[str, float] = {}
+    if isinstance(arguments, Exec | ExecInImage | Converse):
+        chosen = asdict(arguments.limits)
+    elif isinstance(arguments, Answer):
+        chosen = {"wall_s": arguments.wall_s}
+    for name, value in chosen.items():
+        if value > (ceiling := getattr(ceilings, name)):
+            raise RemoteError(
+                ErrorCode.CEILING, f"the limit {name} is {value:g}, and the sandbox server allows at most {ceiling:g}"
+            )
 
 
 @functools.cache

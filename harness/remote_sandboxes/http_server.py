@@ -1,13 +1,17 @@
-"""Offer a host over HTTP: one address for calls, one for probes."""
+"""Offer a host over HTTP: one address for calls in frames, one for each call in JSON, one for probes."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import hmac
+import math
+import secrets
 import socket
+import sys
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from types import FrameType
 
@@ -18,29 +22,29 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, StreamingResponse
 
 from harness.models.urls import is_loopback
-from harness.remote_sandboxes.calls import RemoteError
+from harness.remote_sandboxes import rest
+from harness.remote_sandboxes.calls import ARGUMENTS, Arguments, ErrorCode, Refusal, RemoteError
 from harness.remote_sandboxes.frames import FrameKind, frame
 from harness.remote_sandboxes.host import SandboxHost
+from harness.remote_sandboxes.messages import Reply
 from harness.remote_sandboxes.messages import Request as Call
 from harness.remote_sandboxes.running_calls import Progress, RunningCall
 from harness.web import server_config
-from pytest_ssr.errors import SsrError
 
-CALLS, HEALTH = "/v1/calls", "/health"
+CALLS, HEALTH, DESCRIPTION = "/v1/calls", "/health", "/openapi.json"
 RECEIVED = "received"
 """The query parameter with the number of parts of the output that the client has."""
 MEDIA_TYPE = "application/octet-stream"
 _GRACE_S = 3
+_HOLD_S = 25.0
+"""How long a response in JSON may wait for the end of its call; proxies give up after a minute or less."""
+_HOLDS_PER_LEASE = 2
 _LARGE_BYTES = 1 << 16
 _BROWSER_HEADERS = ("origin", "sec-fetch-site")
-
-
-class RefusedRequestError(SsrError):
-    """A request is refused before it is read."""
-
-    def __init__(self, status: int, code: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(code)
-        self.status, self.code, self.headers = status, code, headers
+_REFUSAL_HEADERS = {
+    ErrorCode.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+    ErrorCode.TOO_LARGE: {"Connection": "close"},
+}
 
 
 def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True) -> FastAPI:
@@ -49,6 +53,15 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
     loopback_only: whether only names of this machine are accepted as the host of a request.
     """
     app = FastAPI(title="pytest-ssr sandbox server", docs_url=None, redoc_url=None, openapi_url=None)
+
+    async def start(request: Request, media_type: str, decode: Callable[[bytes], Call]) -> RunningCall:
+        """Start the call of a request, or find the one that it has started before; raises RemoteError."""
+        _require_access(request, token, media_type, loopback_only=loopback_only)
+        body = await _body(request, host.settings.max_bytes)
+        if len(body) < _LARGE_BYTES:
+            return host.start(decode(body))
+        # It takes a while to decode, and the other calls must go on.
+        return await run_in_threadpool(lambda: host.start(decode(body)))
 
     @app.get(HEALTH)
     async def health(request: Request) -> Response:
@@ -59,17 +72,7 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
     @app.post(CALLS)
     async def call(request: Request, received: int = 0) -> Response:
         """Make a call, or go on with one that has been sent before."""
-        try:
-            _require_access(request, token, loopback_only=loopback_only)
-            body = await _body(request, host.settings.max_bytes)
-            running = await _start(host, body)
-        except RefusedRequestError as error:
-            return JSONResponse({"code": error.code}, error.status, error.headers)
-        except RemoteError as error:
-            return JSONResponse({"code": error.code, "detail": str(error)}, 400)
-        except ClientDisconnect:
-            # Nobody reads the response; the client sends the call again.
-            return Response(status_code=400)
+        running = await start(request, MEDIA_TYPE, Call.decode)
         progress = running.follow(max(0, received))
         first = await anext(progress)
         if first.reply is not None:
@@ -78,27 +81,69 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
             return Response(_frame(first), media_type=MEDIA_TYPE)
         return StreamingResponse(_frames(first, progress), media_type=MEDIA_TYPE)
 
+    def call_in_json(kind: type[Arguments], *, has_key: bool) -> Callable[[Request], Awaitable[Response]]:
+        async def make(request: Request) -> Response:
+            sandbox = request.path_params.get("sandbox", "")
+            key = request.headers.get(rest.KEY_HEADER, "") if has_key else secrets.token_urlsafe()
+
+            def decode(body: bytes) -> Call:
+                return rest.decode_request(kind, body, sandbox=sandbox, key=key)
+
+            running = await start(request, rest.MEDIA_TYPE, decode)
+            # Without a key of its own, a client could not ask for the reply again.
+            hold_s = min(_HOLD_S, host.settings.lease_s / _HOLDS_PER_LEASE) if has_key else math.inf
+            reply = await _reply(running, hold_s)
+            if reply is None:
+                return JSONResponse({}, rest.RUNS)
+            status, content = await run_in_threadpool(rest.encode_reply, kind, reply)
+            return Response(content, status, media_type=rest.MEDIA_TYPE)
+
+        return make
+
+    for kind in ARGUMENTS.values():
+        method, path = rest.route_of(kind)
+        app.add_api_route(path, call_in_json(kind, has_key=method == rest.POST), methods=[method])
+
+    @app.get(DESCRIPTION)
+    async def description() -> Response:
+        """Return the description of the calls in JSON."""
+        return JSONResponse(rest.openapi())
+
+    @app.exception_handler(RemoteError)
+    async def refuse(_: Request, error: RemoteError) -> Response:
+        """Say why a call was not started."""
+        refusal = Refusal(error.code, str(error))
+        return JSONResponse(asdict(refusal), rest.STATUSES[error.code], _REFUSAL_HEADERS.get(error.code))
+
+    @app.exception_handler(ClientDisconnect)
+    async def give_up(_: Request, __: ClientDisconnect) -> Response:
+        """Return anything: nobody reads the response, and the client sends the call again."""
+        return Response(status_code=400)
+
     return app
 
 
-async def _start(host: SandboxHost, body: bytes) -> RunningCall:
-    """Start a call; raises RemoteError."""
-    if len(body) < _LARGE_BYTES:
-        return host.start(Call.decode(body))
-    # It takes a while to decode, and the other calls must go on.
-    return await run_in_threadpool(lambda: host.start(Call.decode(body)))
+async def _reply(running: RunningCall, hold_s: float) -> Reply | None:
+    """Return the reply of a call, or None if it still runs after that time."""
+    deadline = time.monotonic() + hold_s
+    async with contextlib.aclosing(running.follow(sys.maxsize)) as following:
+        async for progress in following:
+            if progress.reply is not None or time.monotonic() > deadline:
+                return progress.reply
+    return None
 
 
-def _require_access(request: Request, token: str, *, loopback_only: bool) -> None:
+def _require_access(request: Request, token: str, media_type: str, *, loopback_only: bool) -> None:
+    """Raise RemoteError for a request that must not be read."""
     if loopback_only and not is_loopback(f"http://{request.headers.get('host', '')}"):
         # A page of another site can have a name that leads to this machine.
-        raise RefusedRequestError(403, "foreign-host")
+        raise RemoteError(ErrorCode.FOREIGN_HOST, "the server answers only to names of this machine")
     if any(name in request.headers for name in _BROWSER_HEADERS):
-        raise RefusedRequestError(403, "browser")
+        raise RemoteError(ErrorCode.BROWSER, "the server answers no browser")
     if token and not _has_token(request, token):
-        raise RefusedRequestError(401, "unauthorized", {"WWW-Authenticate": "Bearer"})
-    if request.headers.get("content-type") != MEDIA_TYPE:
-        raise RefusedRequestError(415, "unsupported-media-type")
+        raise RemoteError(ErrorCode.UNAUTHORIZED, "the token is missing or wrong")
+    if request.method == rest.POST and request.headers.get("content-type", "").partition(";")[0] != media_type:
+        raise RemoteError(ErrorCode.MEDIA_TYPE, f"the content type of a call here is {media_type}")
 
 
 def _has_token(request: Request, token: str) -> bool:
@@ -112,8 +157,8 @@ def _hash(secret: str) -> bytes:
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:
-    """Return the body; raises RefusedRequestError as soon as it is known to be too large."""
-    too_large = RefusedRequestError(413, "too-large", {"Connection": "close"})
+    """Return the body; raises RemoteError as soon as it is known to be too large."""
+    too_large = RemoteError(ErrorCode.TOO_LARGE, f"a call has at most {max_bytes} bytes")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise too_large

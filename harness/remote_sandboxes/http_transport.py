@@ -6,16 +6,18 @@ import contextlib
 import os
 import re
 import time
+from typing import Any
 
 import httpx
 
 from harness.models.urls import hidden, is_loopback
-from harness.remote_sandboxes.calls import ErrorCode, RemoteError
+from harness.remote_sandboxes.calls import ErrorCode, Refusal, RemoteError
 from harness.remote_sandboxes.frames import FrameKind, FrameReader
 from harness.remote_sandboxes.messages import Reply, Request
 from harness.remote_sandboxes.transport import RETRY_S, check_stopped
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
 from pytest_ssr.interrupts import POLL_S
+from pytest_ssr.records.decoding import decode_or_none, json_object
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 TOKEN_VARIABLE = "SSR_SANDBOX_TOKEN"
@@ -26,7 +28,7 @@ _SILENCE_S = 50 * POLL_S
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.01, 1.0
 _HOST = re.compile(r"[\w.:-]+")
 """A name or an address; httpx accepts more."""
-_RETRIED = frozenset({429, 502, 503, 504})
+RETRIED = frozenset({429, 502, 503, 504})
 """Statuses of proxies that cannot reach the server now."""
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
 
@@ -36,26 +38,8 @@ class HttpTransport:
 
     def __init__(self, url: str, *, token: str | None = None, retry_s: float = RETRY_S) -> None:
         """token: None for that of the environment. retry_s: see `call`. Raises SettingsError for an invalid URL."""
-        try:
-            parsed = httpx.URL(url)
-        except httpx.InvalidURL:
-            parsed = httpx.URL()
-        if parsed.scheme not in ("http", "https") or parsed.userinfo or not _HOST.fullmatch(parsed.host):
-            raise SettingsError(
-                f"{hidden(url, {})!r} is not the address of a sandbox server; use http://HOST:PORT, and the variable "
-                f"{TOKEN_VARIABLE} for its token",
-                option="sandbox",
-            )
         self.name, self._retry_s = url.rstrip("/"), retry_s
-        secret = os.environ.get(TOKEN_VARIABLE, "").strip() if token is None else token
-        headers = {"Content-Type": _MEDIA_TYPE} | ({"Authorization": f"Bearer {secret}"} if secret else {})
-        timeout = httpx.Timeout(_SILENCE_S, connect=_CONNECT_S, write=_WRITE_S, pool=None)
-        # Proxies cannot reach a server on this machine.
-        trust_env = not is_loopback(url)
-        try:
-            self._client = httpx.Client(headers=headers, timeout=timeout, limits=_CONNECTIONS, trust_env=trust_env)
-        except UnicodeEncodeError:
-            raise SettingsError(f"the token in {TOKEN_VARIABLE} has characters that no token has") from None
+        self._client = httpx.Client(**client_options(url, token, _MEDIA_TYPE, _SILENCE_S))
 
     def call(
         self,
@@ -97,7 +81,7 @@ class HttpTransport:
         """Return the reply, None if the response ends before it, or if a proxy cannot reach the server."""
         url, parameters = self.name + _CALLS, {_RECEIVED: attempt.received}
         with self._client.stream("POST", url, params=parameters, content=attempt.body) as response:
-            if response.status_code in _RETRIED:
+            if response.status_code in RETRIED:
                 return None
             if response.status_code != 200:
                 response.read()
@@ -113,8 +97,38 @@ class HttpTransport:
             )
         if response.status_code == 413:
             return RemoteError(ErrorCode.SANDBOX, "the call is larger than the sandbox server accepts")
+        refusal = decode_or_none(Refusal, json_object(response.content))
+        if refusal is not None and response.status_code in (400, 409):
+            return RemoteError(refusal.code, refusal.message)
         text = " ".join(response.text[:300].split())
         return SandboxUnavailableError(f"{self.name} answered with status {response.status_code}: {text}")
+
+
+def client_options(url: str, token: str | None, media_type: str, silence_s: float) -> dict[str, Any]:
+    """Return the options of httpx for a sandbox server; raises SettingsError for an invalid URL or token.
+
+    token: None for that of the environment. silence_s: how long the server may send nothing.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or parsed.userinfo or not _HOST.fullmatch(parsed.host):
+        raise SettingsError(
+            f"{hidden(url, {})!r} is not the address of a sandbox server; use http://HOST:PORT, and the variable "
+            f"{TOKEN_VARIABLE} for its token",
+            option="sandbox",
+        )
+    secret = os.environ.get(TOKEN_VARIABLE, "").strip() if token is None else token
+    if not secret.isascii():
+        raise SettingsError(f"the token in {TOKEN_VARIABLE} has characters that no token has")
+    return {
+        "headers": {"Content-Type": media_type} | ({"Authorization": f"Bearer {secret}"} if secret else {}),
+        "timeout": httpx.Timeout(silence_s, connect=_CONNECT_S, write=_WRITE_S, pool=None),
+        "limits": _CONNECTIONS,
+        # Proxies cannot reach a server on this machine.
+        "trust_env": not is_loopback(url),
+    }
 
 
 class _Attempt:

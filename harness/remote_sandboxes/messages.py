@@ -6,6 +6,7 @@ reply. Nothing is unpickled: what arrives is checked against the declared classe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import struct
@@ -38,10 +39,22 @@ class Request:
         head = {"operation": self.arguments.operation, "key": self.key, "sandbox": self.sandbox}
         return _encode({**head, "arguments": asdict(self.arguments)}, self.blobs)
 
+    def digest(self) -> bytes:
+        """Return a hash of what the call does: everything except its key."""
+        call = [self.arguments.operation, self.sandbox, asdict(self.arguments), [len(blob) for blob in self.blobs]]
+        digest = hashlib.sha256(json.dumps(call).encode())
+        for blob in self.blobs:
+            digest.update(blob)
+        return digest.digest()
+
     @classmethod
     def decode(cls, raw: bytes) -> Request:
         """Return the call; raises RemoteError for other bytes."""
-        head, blobs = _decode(raw)
+        return cls.of(*_decode(raw))
+
+    @classmethod
+    def of(cls, head: Mapping[str, Any], blobs: Sequence[bytes]) -> Request:
+        """Return the call that plain data describes; raises RemoteError for other data."""
         try:
             envelope = decode(_Envelope, head)
             arguments = decode(ARGUMENTS[envelope.operation], head.get("arguments"))

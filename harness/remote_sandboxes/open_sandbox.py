@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from harness.remote_sandboxes.calls import (
     Answer,
@@ -27,12 +27,11 @@ from harness.remote_sandboxes.calls import (
 from harness.remote_sandboxes.messages import Reply, Request, reply_to_exec
 from harness.remote_sandboxes.tree_cache import TreeCache
 from harness.remote_sandboxes.tree_diff import diff_of
-from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox
+from pytest_ssr.sandbox.protocol import MIB, Sandbox
 from pytest_ssr.sandbox.supervision.output_listener import listening
 from pytest_ssr.sandbox.supervision.rpc_session import Session, SupportsRpcSessions
 
-_MAX_WALL_S = 24 * 3600.0
-_MAX_OUTPUT_BYTES = 64 * MIB
+_MAX_READ_BYTES = 64 * MIB
 
 
 @dataclass(eq=False)
@@ -97,7 +96,7 @@ class OpenSandbox:
         with listening(count) if call.streams else contextlib.nullcontext():
             result = self.sandbox.exec(
                 call.argv,
-                limits=bounded(call.limits),
+                limits=call.limits,
                 env=self._variables(call.env),
                 stdin=request.blobs[0],
                 cwd=call.cwd,
@@ -114,7 +113,7 @@ class OpenSandbox:
     def _read(self, request: Request, _: Callable[[bytes], None]) -> Reply:
         call = request.arguments
         assert isinstance(call, Read)
-        return Reply(blobs=(self.sandbox.read(call.path, max_bytes=min(call.max_bytes, _MAX_OUTPUT_BYTES)),))
+        return Reply(blobs=(self.sandbox.read(call.path, max_bytes=min(call.max_bytes, _MAX_READ_BYTES)),))
 
     def _write(self, request: Request, _: Callable[[bytes], None]) -> Reply:
         call = request.arguments
@@ -137,7 +136,7 @@ class OpenSandbox:
         if not isinstance(self.sandbox, SupportsRpcSessions) or self._has_session:
             raise RemoteError(ErrorCode.SANDBOX, "the sandbox cannot start a long-running command now")
         env = self._variables(call.env)
-        self.session = self.sandbox.converse(call.argv, limits=bounded(call.limits), env=env)
+        self.session = self.sandbox.converse(call.argv, limits=call.limits, env=env)
         return Reply()
 
     def _answer(self, request: Request, _: Callable[[bytes], None]) -> Reply:
@@ -150,7 +149,7 @@ class OpenSandbox:
                 session.send(json.loads(request.blobs[0]))
             except ValueError:
                 raise RemoteError(ErrorCode.MALFORMED, "the request is not JSON") from None
-        record, raw = session.answer(wall_s=min(call.wall_s, _MAX_WALL_S))
+        record, raw = session.answer(wall_s=call.wall_s)
         return Reply(blobs=(json.dumps(record).encode(), raw))
 
     def _end_session(self, _: Request, __: Callable[[bytes], None]) -> Reply:
@@ -168,14 +167,6 @@ _ACTS: Mapping[type[Arguments], Callable[..., Reply]] = {
     Answer: OpenSandbox._answer,
     EndSession: OpenSandbox._end_session,
 }
-BLOB_COUNTS: Mapping[type[Arguments], int] = {Exec: 1, Write: 1, Answer: 1}
-"""How many blobs a call has; others have none."""
-
-
-def bounded(limits: Limits) -> Limits:
-    """Return limits within those of a reply."""
-    wall_s, output_bytes = min(limits.wall_s, _MAX_WALL_S), min(limits.output_bytes, _MAX_OUTPUT_BYTES)
-    return replace(limits, wall_s=wall_s, output_bytes=output_bytes)
 
 
 def search_path(directory: str) -> str:

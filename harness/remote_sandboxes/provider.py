@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from harness.remote_sandboxes.calls import ErrorCode, ExecInImage, RemoteError
+from harness.remote_sandboxes.calls import ErrorCode, ExecInImage, HostDescription, RemoteError
 from harness.remote_sandboxes.connection import Connection
 from harness.remote_sandboxes.sandbox import RemoteRpcSandbox, RemoteSandbox
 from harness.remote_sandboxes.transport import Transport
@@ -22,6 +23,7 @@ _WAIT_S = 600.0
 _ELSEWHERE_S = 1.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
 _LATER = frozenset({ErrorCode.BUSY, ErrorCode.CACHE_FULL, ErrorCode.CLOSING})
+_T = TypeVar("_T")
 
 
 class RemoteProvider:
@@ -44,7 +46,7 @@ class RemoteProvider:
         details = []
         for connection in self._connections:
             try:
-                description = connection.describe()
+                description = _described(connection)
             except SandboxError as error:
                 return Availability(False, error.message, error.remedy or "start it there: ssr sandbox-server")
             if not description.works:
@@ -59,24 +61,13 @@ class RemoteProvider:
         described, shown = self._reader.read(tree), [str(path) for path in readable]
         # Another host is better than a long wait for this one.
         retry_s = None if len(self._connections) == 1 else _ELSEWHERE_S
-        deadline, pause_s = time.monotonic() + _WAIT_S, _FIRST_PAUSE_S
-        while True:
-            failures = []
-            for connection in self._in_turn():
-                try:
-                    opened = connection.open(described, mount_at, shown, hidden, retry_s=retry_s)
-                except SandboxError as error:
-                    if not _may_succeed_elsewhere(error):
-                        raise
-                    failures.append(error)
-                else:
-                    kind = RemoteRpcSandbox if opened.lower else RemoteSandbox
-                    return kind(connection, opened)
-            are_lost = all(isinstance(failure, SandboxUnavailableError) for failure in failures)
-            if are_lost or time.monotonic() > deadline:
-                raise failures[-1]
-            pause(pause_s)
-            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+        def open_on(connection: Connection) -> RemoteSandbox:
+            opened = connection.open(described, mount_at, shown, hidden, retry_s=retry_s)
+            kind = RemoteRpcSandbox if opened.lower else RemoteSandbox
+            return kind(connection, opened)
+
+        return _when_admitted(self._in_turn, open_on)
 
     def image_digest(self) -> str:
         """Return a hash of the hosts' system; raises SandboxError if they differ."""
@@ -86,9 +77,9 @@ class RemoteProvider:
         return next(iter(identities.values()))
 
     def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
-        """Run a command on a host, in a sandbox without a tree; see WithImage."""
-        connection = next(iter(self._in_turn()))
-        return connection.call(ExecInImage(tuple(argv), limits), stdin).exec_result()
+        """Run a command on a host with a free slot, in a sandbox without a tree; see WithImage."""
+        call = ExecInImage(tuple(argv), limits)
+        return _when_admitted(self._in_turn, lambda connection: connection.call(call, stdin)).exec_result()
 
     def close(self) -> None:
         """Close all sandboxes and connections."""
@@ -100,6 +91,32 @@ class RemoteProvider:
         first = next(self._turns) % len(self._connections)
         turn = [*self._connections[first:], *self._connections[:first]]
         return sorted(turn, key=lambda connection: connection.is_lost)
+
+
+def _described(connection: Connection) -> HostDescription:
+    return _when_admitted(lambda: [connection], Connection.describe)
+
+
+def _when_admitted(candidates: Callable[[], Sequence[Connection]], act: Callable[[Connection], _T]) -> _T:
+    """Return the result of `act` on the first host that has room, waiting for one if necessary.
+
+    candidates: returns the hosts, best first, for each try. Raises SandboxError.
+    """
+    deadline, pause_s = time.monotonic() + _WAIT_S, _FIRST_PAUSE_S
+    while True:
+        failures = []
+        for connection in candidates():
+            try:
+                return act(connection)
+            except SandboxError as error:
+                if not _may_succeed_elsewhere(error):
+                    raise
+                failures.append(error)
+        are_lost = all(isinstance(failure, SandboxUnavailableError) for failure in failures)
+        if are_lost or time.monotonic() > deadline:
+            raise failures[-1]
+        pause(pause_s)
+        pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
 
 def _may_succeed_elsewhere(error: SandboxError) -> bool:

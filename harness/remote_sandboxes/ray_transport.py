@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Sequence
 
 # Before the import: Ray reads it then.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -35,8 +33,8 @@ _PAUSE_S = 0.5
 class HostActor:
     """A host in a process of its own; Ray makes an actor of it."""
 
-    def __init__(self, sandbox: str, settings: Mapping[str, Any]) -> None:
-        self._host = SandboxHost(choose(sandbox, model_written=True), HostSettings(**settings))
+    def __init__(self, sandbox: str, settings: HostSettings) -> None:
+        self._host = SandboxHost(choose(sandbox, model_written=True), settings)
 
     def require_started(self) -> None:
         """Return once the actor has started."""
@@ -71,7 +69,7 @@ class RayTransport:
         # Fork servers and waiting calls need no processor of their own; what runs in the sandboxes is not Ray's.
         place = NodeAffinitySchedulingStrategy(node, soft=False)
         actor = ray.remote(HostActor).options(num_cpus=0, scheduling_strategy=place, max_restarts=0)
-        self._actor = actor.remote(sandbox, asdict(settings))
+        self._actor = actor.remote(sandbox, settings)
         self._is_closed = False
 
     def require_started(self) -> None:

@@ -36,6 +36,7 @@ class RunningCall:
 
     def __init__(self, request: Request) -> None:
         self.operation, self.sandbox = request.arguments.operation, request.sandbox
+        self.digest = request.digest()
         self.ended_at = 0.0
         self._output: list[bytes] = []
         self._reply: Reply | None = None
@@ -149,15 +150,18 @@ class CallTable:
         self._running: list[RunningCall] = []
 
     def begin(self, request: Request, make_work: Callable[[RunningCall], Callable[[], Reply]]) -> RunningCall:
-        """Return the call with this key; start it if it is new. make_work: returns what a new call does."""
+        """Return the call with this key; start it if it is new. make_work: returns what a new call does.
+
+        Raises RemoteError if another call has had the key.
+        """
+        # Outside of the lock: it takes a while for large blobs.
+        new = RunningCall(request)
         with self._lock:
-            call = self._calls.get(request.key)
-            if call is None:
-                call = self._calls[request.key] = RunningCall(request)
+            call = self._calls.setdefault(request.key, new)
+            if call is new:
                 self._running.append(call)
                 call.start(make_work(call))
-                return call
-        if (call.operation, call.sandbox) != (request.arguments.operation, request.sandbox):
+        if call.digest != new.digest:
             raise RemoteError(ErrorCode.KEY_REUSED, "another call has had this key")
         return call
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from harness.settings.plan import CommandSettings
-from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, option, required, shared, switch
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
 
 _LEASE_S = 60
 _HERE = Path(".ssr")
@@ -42,7 +42,19 @@ class SandboxServerSettings(CommandSettings):
         is_own=True,
         is_personal=True,
     )
-    slots: int = option(64, "N", "open sandboxes; further clients wait", bound=AT_LEAST_1, is_own=True)
+    slots: int = option(64, "N", "sandboxes at a time; further clients wait", bound=AT_LEAST_1, is_own=True)
+    max_seconds: float = option(
+        21_600.0,
+        "SECONDS",
+        "highest time limit that a client may choose for a command; a call with more is refused",
+        bound=MORE_THAN_0,
+        is_own=True,
+    )
+    max_memory: int = option(8 << 30, "BYTES", "the same for the memory of a command", bound=AT_LEAST_1, is_own=True)
+    max_processes: int = option(1_024, "N", "the same for its processes and threads", bound=AT_LEAST_1, is_own=True)
+    max_output: int = option(64 << 20, "BYTES", "the same for its output", bound=AT_LEAST_1, is_own=True)
+    max_file: int = option(2 << 30, "BYTES", "the same for each file that it writes", bound=AT_LEAST_1, is_own=True)
+    max_disk: int = option(4 << 30, "BYTES", "the same for all that it writes", bound=AT_LEAST_1, is_own=True)
     lease: int = option(
         _LEASE_S,
         "SECONDS",

@@ -10,7 +10,7 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -62,6 +62,14 @@ def of_shape(cls: type[_Record], data: object) -> _Record:
         return msgspec.convert(data, cls)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+
+
+def json_schemas(classes: Iterable[type], reference: str) -> dict[str, Any]:
+    """Return the JSON Schemas of these classes, and of those that they refer to, by name.
+
+    reference: how one schema refers to another; `{name}` stands for its name.
+    """
+    return msgspec.json.schema_components(classes, ref_template=reference)[1]
 
 
 def json_object(data: bytes | str) -> dict[str, Any] | None:

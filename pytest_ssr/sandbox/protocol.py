@@ -17,6 +17,8 @@ __all__ = [
     "MIB",
     "Availability",
     "ExecResult",
+    "HoldsImages",
+    "Image",
     "Limit",
     "Limits",
     "Sandbox",
@@ -154,6 +156,28 @@ class WithImage(Protocol):
 
     def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
         """Run a command in the image, in a sandbox without a tree, so that all of the image's files are visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image on this machine."""
+
+    name: str
+    """With its tag or digest."""
+    id: str
+    """A hash of its content."""
+    size_bytes: int
+
+
+@runtime_checkable
+class HoldsImages(Protocol):
+    """A provider whose engine keeps images on this machine."""
+
+    def local_images(self) -> Sequence[Image]:
+        """Return the images that are there, by name; raises SandboxError without an engine."""
+
+    def pull(self, image: str) -> Image:
+        """Pull an image if it is missing; raises SandboxError if that fails."""
 
 
 @runtime_checkable

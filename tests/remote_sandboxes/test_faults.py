@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 
 import httpx
@@ -25,8 +26,11 @@ from harness.remote_sandboxes.calls import (
     Cancel,
     Close,
     Converse,
+    Describe,
     ErrorCode,
     Exec,
+    ExecInImage,
+    Heartbeat,
     Open,
     Opened,
     PutFiles,
@@ -37,10 +41,11 @@ from harness.remote_sandboxes.calls import (
 )
 from harness.remote_sandboxes.host import HostSettings, SandboxHost
 from harness.remote_sandboxes.http_transport import HttpTransport
-from harness.remote_sandboxes.messages import Request
+from harness.remote_sandboxes.messages import Reply, Request
 from harness.remote_sandboxes.provider import RemoteProvider
 from harness.remote_sandboxes.sandbox import RemoteSandbox
 from harness.remote_sandboxes.trees import TreeReader
+from harness.settings.service import SandboxServerSettings
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import background, workers
 from pytest_ssr.sandbox import load_provider
@@ -195,6 +200,126 @@ def test_a_call_that_arrives_twice_waits_for_the_first(host: SandboxHost, tree: 
     with pytest.raises(RemoteError) as caught:
         host.start(other)
     assert caught.value.code is ErrorCode.KEY_REUSED
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_key_belongs_to_one_call(
+    host: SandboxHost, tree: Path, is_forgotten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = opened(host, tree)
+    # As it arrives: the time limit is a float then.
+    request = Request.decode(Request(Exec(("cat",), LIMITS), sandbox, [b"first"]).encode())
+    call = host.start(request)
+    assert soon(lambda: call.reply is not None)
+    if is_forgotten:
+        monkeypatch.setattr("harness.remote_sandboxes.running_calls._KEPT_BYTES", 1)
+        host._calls.tidy()
+    assert host.start(Request.decode(request.encode())) is call
+    for other in (
+        replace(request, blobs=[b"other"]),
+        replace(request, arguments=Exec(("cat", "-n"), LIMITS)),
+        replace(request, arguments=Exec(("cat",), Limits(wall_s=29))),
+        replace(request, arguments=Write("cat")),
+        replace(request, sandbox=opened(host, tree)),
+    ):
+        with pytest.raises(RemoteError) as caught:
+            host.start(other)
+        assert caught.value.code is ErrorCode.KEY_REUSED
+
+
+def test_a_reused_key_has_a_code_of_its_own_over_http(served: tuple[str, SandboxHost]) -> None:
+    transport, request = HttpTransport(served[0]), Request(Describe())
+    assert transport.call(request).code is None
+    with pytest.raises(RemoteError) as caught:
+        transport.call(replace(request, arguments=Heartbeat(())))
+    assert caught.value.code is ErrorCode.KEY_REUSED
+    transport.close()
+
+
+def test_everything_that_opens_a_sandbox_needs_a_slot(tree: Path) -> None:
+    host = SandboxHost(ProcessProvider(), HostSettings(slots=2))
+    try:
+        assert made(host, Describe()) is None
+        opened(host, tree)
+        running = host.start(Request(ExecInImage(("sleep", "60"), LIMITS), blobs=[b""]))
+        assert soon(lambda: host.counts.sandboxes == 2)
+        assert made(host, ExecInImage(("true",), LIMITS), b"") is ErrorCode.BUSY
+        assert made(host, Open(TreeReader().read(tree).id, "/w")) is ErrorCode.BUSY
+        # Without another trial.
+        assert made(host, Describe()) is None
+        running.stop()
+        assert host.counts.sandboxes == 1
+        assert made(host, ExecInImage(("true",), LIMITS), b"") is None
+        assert host.counts.sandboxes == 1
+    finally:
+        host.close()
+    assert host.counts.sandboxes == 0
+
+
+def test_a_host_whose_slots_are_taken_is_described_later(tree: Path) -> None:
+    host = SandboxHost(ProcessProvider(), HostSettings(slots=1))
+    try:
+        sandbox = opened(host, tree)
+        assert made(host, Describe()) is ErrorCode.BUSY
+        assert made(host, Close(), sandbox=sandbox) is None
+        assert made(host, Describe()) is None
+    finally:
+        host.close()
+
+
+def test_a_command_without_a_tree_waits_for_a_slot(tree: Path) -> None:
+    with served_host(ProcessProvider(), HostSettings(slots=1)) as (url, host):
+        provider = RemoteProvider([HttpTransport(url)])
+        sandbox = provider.open(tree, mount_at="/w")
+        running = background(lambda: provider.exec_in_image(["echo", "x"], limits=LIMITS))
+        assert soon(lambda: any(call.reply for call in host._calls._calls.values() if _is_busy(call.reply)))
+        sandbox.close()
+        assert running.result().stdout == b"x\n"
+        provider.close()
+
+
+def _is_busy(reply: Reply | None) -> bool:
+    return reply is not None and reply.code is ErrorCode.BUSY
+
+
+CEILINGS = Limits(
+    wall_s=60, memory_bytes=8 << 30, processes=300, output_bytes=32 << 20, file_bytes=1 << 30, disk_bytes=2 << 30
+)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
+def test_a_limit_above_the_ceiling_is_refused(name: str, tree: Path) -> None:
+    host = SandboxHost(ProcessProvider(), HostSettings(ceilings=CEILINGS))
+    try:
+        sandbox = opened(host, tree)
+        above = replace(CEILINGS, **{name: getattr(CEILINGS, name) + 1})
+        assert made(host, Exec(("true",), CEILINGS), b"", sandbox=sandbox) is None
+        assert made(host, Exec(("true",), above), b"", sandbox=sandbox) is ErrorCode.CEILING
+        assert made(host, Converse(("true",), above), sandbox=sandbox) is ErrorCode.CEILING
+        assert made(host, ExecInImage(("true",), above), b"") is ErrorCode.CEILING
+    finally:
+        host.close()
+
+
+def test_an_answer_may_take_no_longer_than_a_command(host: SandboxHost, tree: Path) -> None:
+    sandbox = opened(host, tree)
+    assert made(host, Answer(host.settings.ceilings.wall_s + 1), b"{}", sandbox=sandbox) is ErrorCode.CEILING
+
+
+def test_the_ceilings_of_the_server_are_options() -> None:
+    settings = SandboxServerSettings()
+    options = (settings.max_seconds, settings.max_memory, settings.max_processes)
+    written = (settings.max_output, settings.max_file, settings.max_disk)
+    assert (*options, *written) == astuple(HostSettings().ceilings)
+    flags = ("--max-seconds", 5, "--max-memory", 5 << 30, "--max-processes", 300, "--max-output", 1 << 25)
+    with server_process("--sandbox", "process", *flags, "--max-file", 1 << 30, "--max-disk", 1 << 31) as (url, _):
+        provider = RemoteProvider([HttpTransport(url)])
+        for limits in (Limits(wall_s=6), Limits(wall_s=5, memory_bytes=6 << 30), Limits(wall_s=5, processes=301)):
+            with pytest.raises(RemoteError) as caught:
+                provider.exec_in_image(["true"], limits=limits)
+            assert caught.value.code is ErrorCode.CEILING
+        assert provider.exec_in_image(["true"], limits=Limits(wall_s=5)).exit_code == 0
+        provider.close()
 
 
 def test_an_expired_lease_ends_the_sandbox_and_its_command(tmp_path: Path, tree: Path) -> None:

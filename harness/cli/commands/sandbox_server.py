@@ -12,6 +12,7 @@ from harness.cli.terminal import Terminal
 from harness.settings.service import SandboxServerSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError, os_error_advice
 from pytest_ssr.sandbox import choose
+from pytest_ssr.sandbox.protocol import Limits
 
 _PACKAGES = ("fastapi", "uvicorn")
 _TOKEN_VARIABLE = "SSR_SANDBOX_TOKEN"
@@ -45,6 +46,14 @@ def sandbox_server(settings: SandboxServerSettings) -> int:
                 slots=settings.slots,
                 lease_s=settings.lease,
                 cache_bytes=settings.cache_bytes,
+                ceilings=Limits(
+                    wall_s=settings.max_seconds,
+                    memory_bytes=settings.max_memory,
+                    processes=settings.max_processes,
+                    output_bytes=settings.max_output,
+                    file_bytes=settings.max_file,
+                    disk_bytes=settings.max_disk,
+                ),
                 python=settings.python,
                 readable=[path.absolute() for path in settings.readable],
             ),

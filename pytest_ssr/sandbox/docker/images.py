@@ -11,9 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import SandboxUnavailableError
+from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.sandbox.host import etc_files, shown_links
 from pytest_ssr.sandbox.mirrors import VARIABLE, image_source
-from pytest_ssr.sandbox.protocol import MIB
+from pytest_ssr.sandbox.protocol import MIB, Image
 
 if TYPE_CHECKING:
     import docker
@@ -64,6 +65,14 @@ def find_image(client: docker.DockerClient, image: str) -> tuple[str, int] | Non
     return None
 
 
+def list_images(client: docker.DockerClient) -> list[Image]:
+    """Return the images that have names, sorted by name."""
+    found = [
+        Image(name, str(image.id), int(image.attrs["Size"])) for image in client.images.list() for name in image.tags
+    ]
+    return sorted(found, key=lambda image: image.name)
+
+
 def remove_image(client: docker.DockerClient, image: str) -> None:
     """Remove the names of an image, and with the last one its layers; raises DockerException if a container has it."""
     import docker
@@ -80,6 +89,7 @@ def _pull(client: docker.DockerClient, image: str) -> None:
     done: dict[str, tuple[int, int]] = {}
     tag = None if "@" in image or ":" in image.rsplit("/", 1)[-1] else "latest"
     for event in client.api.pull(image, tag=tag, stream=True, decode=True):
+        raise_if_stopped()
         if "error" in event:
             raise docker.errors.DockerException(event["error"])
         detail = event.get("progressDetail") or {}

@@ -28,7 +28,7 @@ from pytest_ssr.sandbox.filesystem.built_files import TESTBED, BuiltFile, read_b
 from pytest_ssr.sandbox.filesystem.safe_files import locate, working_directory
 from pytest_ssr.sandbox.filesystem.workdirs import environment
 from pytest_ssr.sandbox.host import checked_mount_point, checked_readable
-from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
+from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Image, Limits
 from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
 
 if TYPE_CHECKING:
@@ -141,6 +141,17 @@ class DockerProvider:
         with self._guarded():
             entry = images.find_image(self._engine(), image)
         return entry[1] if entry is not None else None
+
+    def local_images(self) -> list[Image]:
+        """Return the images of the engine, by name; see HoldsImages."""
+        with self._guarded():
+            return images.list_images(self._engine())
+
+    def pull(self, image: str) -> Image:
+        """Pull an image if it is missing; see HoldsImages."""
+        with self._guarded():
+            found = self._engine().images.get(images.ensure_image(self._engine(), image))
+            return Image(image, str(found.id), int(found.attrs["Size"]))
 
     def remove_image(self) -> None:
         """Remove the image from the engine; raises SandboxError if a container has it."""
