@@ -27,6 +27,7 @@ _AGENT_OPTIONS = (
 _OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "prompt-dir", "cache", "context")
 """Options without an effect on mini-swe-agent."""
 _MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache", "models")
+_NAMED = "; a model is named PROVIDER/MODEL, model:NAME, vllm:PATH or vllm:URL"
 _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
 
 
@@ -216,8 +217,8 @@ class PlayerSettings:
             (("tries",), is_search(solver), f"is for the solver search, not for {solver}"),
             (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
             (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),
-            (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}"),
-            (_MODEL_OPTIONS, bool(names), f"is for a model, not for {players}"),
+            (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}{_NAMED}"),
+            (_MODEL_OPTIONS, bool(names), f"is for a model, not for {players}{_NAMED}"),
             (
                 _JUDGE_OPTIONS,
                 bool(self.judge.model),

@@ -202,6 +202,10 @@ def running(odd: str) -> bool:
         (["--steps", "5"], "--steps is for a model that solves or injects, not for search and mutation"),
         (["--solver", "replay:.", "--temperature", "0.5"], "--temperature is for a model that solves or injects, not"),
         (["--budget-usd", "5"], "--budget-usd is for a model, not for search and mutation"),
+        (
+            ["--solver", "gpt-4-turbo", "--budget-usd", "5"],
+            "not for gpt-4-turbo and mutation; a model is named PROVIDER/MODEL",
+        ),
         (["--cache", "/nowhere"], "--cache is for a model, not for search and"),
         (["--judge-votes", "2"], "--judge-votes is for a model that scores steps (--judge MODEL), not for search and"),
         (["--judge", "scripted:{script}", "--max-tokens", "9"], "--max-tokens is for a model that solves or injects"),
