@@ -237,6 +237,14 @@ job_lines = Table(
     Index(None, "job_id", "number"),
 )
 
+models = Table(
+    "models",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("entry", Text, nullable=False),  # JSON: a harness.models.registry.Entry.
+    Column("created_at", Float, nullable=False),
+)
+
 workers = Table(
     "workers",
     METADATA,

@@ -39,8 +39,10 @@ _NOT_MODELS = ("replay", "search")
 
 def is_model(name: str) -> bool:
     """Return whether a name has the form of a model's name."""
-    scheme, colon, _ = name.partition(":")
-    return (bool(colon) and scheme in SCHEMES) or ("/" in name and scheme not in _NOT_MODELS)
+    scheme, colon, rest = name.partition(":")
+    # An agent with a model is named AGENT:MODEL.
+    is_scheme = bool(colon) and (scheme in SCHEMES or rest.startswith(NAMED))
+    return is_scheme or ("/" in name and scheme not in _NOT_MODELS)
 
 
 def is_started_late(name: str) -> bool:

@@ -29,6 +29,7 @@ from harness.service.problems import RESPONSES, add_problem_handlers
 from harness.service.projects import Projects
 from harness.service.queue import JobQueue
 from harness.service.rates import failed_logins
+from harness.service.registered_models import RegisteredModels
 from harness.service.request_log import RequestLogMiddleware
 from harness.service.sessions import Sessions, login_router
 from harness.service.streams import MAX_STREAMS, Streams
@@ -83,6 +84,7 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     app.state.queries, app.state.streams = reads, streams
     app.state.metrics = Metrics(records.engine, records.blobs.root, lambda: streams.count)
     app.state.projects, app.state.queue = Projects(records.engine, settings.roots), JobQueue(records.engine)
+    app.state.models = RegisteredModels(records.engine)
     app.add_middleware(EntityTagMiddleware)
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, rules=settings.access, tokens=tokens, sessions=sessions, failures=failures)
@@ -95,7 +97,7 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     app.include_router(login_router(tokens, sessions, failures))
     pages = Pages(reads, has_login=not settings.access.is_loopback)
     app.include_router(dashboard_router(pages))
-    app.include_router(work_router(pages, app.state.queue, app.state.projects))
+    app.include_router(work_router(pages, app.state.queue, app.state.projects, app.state.models))
     app.mount("/static", static_files())
     app.state.stop_tracing = start_tracing(app)
     return app

@@ -42,6 +42,8 @@ class JobProcess:
         try:
             # A command reads the nearest one: without it, that of a folder above, which others may be able to write.
             (self.folder / "pyproject.toml").touch()
+            for name, text in plan.files.items():
+                (self.folder / name).write_text(text, encoding="utf-8")
             self._clear_checkout()
             if plan.checkout is not None:
                 plan.checkout.mkdir(parents=True)

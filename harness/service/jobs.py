@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from harness.models.factory import NAMED
+from harness.models.registry import Registry
 from harness.service.projects import IMAGE, Project
 from harness.service.queue import Job, JobKind
+from harness.service.registered_models import NAME, ROLES, models_in
 from harness.settings.commands import InjectSettings, PlaySettings, SolveSettings, ValidateSettings
 from harness.settings.plan import CommandSettings, Leaf, Origin, OriginKind, build, leaves_of
 from harness.settings.results import ExportSettings, LeaderboardSettings
@@ -22,14 +26,8 @@ from pytest_ssr.options import INJECTOR_NAMES, Option
 from pytest_ssr.storage.store import Store, resolve_artifact
 
 Value = bool | int | float | str
-_PROVIDERS = (
-    *("anthropic", "azure", "bedrock", "cerebras", "cohere", "deepinfra", "deepseek", "fireworks_ai", "gemini", "groq"),
-    *("hosted_vllm", "huggingface", "mistral", "moonshot", "nvidia_nim", "openai", "openrouter", "perplexity"),
-    *("replicate", "sambanova", "together_ai", "vertex_ai", "watsonx", "xai"),
-)
-"""Providers of models that a client may name: they run on machines of their own, at addresses that no name holds."""
-_PART = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
-_MODEL = rf"({'|'.join(_PROVIDERS)})/(?!(.*/)?agentcore/)({_PART}/)*{_PART}(:[A-Za-z0-9_.-]+)?"
+_MODEL = rf"{NAMED}{NAME.pattern}"
+"""A registered model: addresses, files and providers are not for clients to name."""
 _OPERATORS = "|".join(INJECTOR_NAMES)
 _NAME_PATTERNS = {
     "injector": re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}"),
@@ -39,6 +37,12 @@ _NAME_PATTERNS = {
     "time": re.compile(r"[0-9]{1,6}|([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}s)?(?<=[hms])"),
 }
 """What the text of an option may be. Names that stand for files, programs or addresses are not for clients."""
+_HELP = {
+    "injector": f"{', '.join(INJECTOR_NAMES)} (several with commas), or model:NAME, a registered model",
+    "solver": "search, model:NAME or mini-swe-agent:model:NAME, with the name of a registered model",
+    "judge": "model:NAME, a registered model that scores the solver's steps",
+}
+"""In place of the help of options whose values are others in a job."""
 _ARTIFACT = re.compile(r"[0-9a-f]{6,64}")
 _NOT_OFFERED = frozenset(
     (
@@ -82,9 +86,14 @@ class Setting:
         return self.leaf.kind if self.leaf.kind in (bool, int, float) else str
 
     @property
+    def takes_model(self) -> bool:
+        """Whether it can be a registered model."""
+        return self.leaf.flag in ROLES
+
+    @property
     def help(self) -> str:
         """What it is for."""
-        return self.leaf.option.help
+        return _HELP.get(self.leaf.flag, self.leaf.option.help)
 
     @property
     def unit(self) -> str:
@@ -170,6 +179,7 @@ _COMMANDS: Mapping[JobKind, type[CommandSettings]] = {
 """The plan of the command that a job of each kind runs."""
 NEED_PROJECT = frozenset({JobKind.PLAY, JobKind.INJECT, JobKind.VALIDATE, JobKind.SOLVE})
 """Kinds of jobs that work on a project; the others work on the whole store."""
+_MODELS_FILE = "models.json"
 EXPORT = "export"
 """A folder in the one that a job runs in: `ssr export` does not write into the store that it reads."""
 _POSITIONAL = "artifact"
@@ -212,10 +222,11 @@ def schema_of(kind: JobKind) -> dict[str, Any]:
     }
 
 
-def validated(kind: JobKind, settings: Mapping[str, object]) -> dict[str, Value]:
+def validated(kind: JobKind, settings: Mapping[str, object], models: Collection[str]) -> dict[str, Value]:
     """Return the settings of a job that differ from the defaults of its command.
 
-    Raises SettingsError, with the setting as its option, for one that is wrong, and for those that the command refuses.
+    models: the names of those that are registered. Raises SettingsError, with the setting as its option, for one that
+    is wrong, and for those that the command refuses.
     """
     known = settings_of(kind)
     for name in settings:
@@ -226,6 +237,11 @@ def validated(kind: JobKind, settings: Mapping[str, object]) -> dict[str, Value]
         if setting.leaf.is_required and setting.name not in settings:
             raise SettingsError(f"{setting.name} is missing: {setting.help}", option=setting.name)
     checked = {name: known[name].check(value) for name, value in settings.items()}
+    for name, model in models_in(checked).items():
+        if model not in models:
+            registered = ", ".join(models) or "none is"
+            message = f"the model {model!r} is not registered ({registered}); an administrator registers it"
+            raise SettingsError(message, option=name)
     chosen = {n: v for n, v in checked.items() if known[n].leaf.is_required or v != known[n].default}
     _require_accepted(kind, {known[name].leaf.flag: value for name, value in chosen.items()})
     return chosen
@@ -263,17 +279,22 @@ class Plan:
     """The folder of the store that keeps what the job exports; until then, it is in `EXPORT`."""
     board: str = ""
     """The name of the leaderboard that the job prints."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files in the folder in which the job runs, by name."""
     unset: frozenset[str] = frozenset()
     """Variables of the worker that the commands do not get, because what is not set has the default that is shown."""
 
 
-def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "auto") -> Plan:
+def plan_of(
+    job: Job, project: Project | None, store: Store, *, sandbox: str = "auto", models: Registry | None = None
+) -> Plan:
     """Return the commands of a job.
 
-    sandbox: the one of the worker, unless the project has an image. Raises ProjectError if the project is not here,
-    ArtifactError if the artifact is not in the store.
+    sandbox: the one of the worker, unless the project has an image. models: the registered ones. Raises
+    ProjectError if the project is not here, ArtifactError if the artifact is not in the store.
     """
-    checked = validated(job.kind, job.settings)
+    models = models or {}
+    checked = validated(job.kind, job.settings, models)
     unset = frozenset(setting.leaf.variable for setting in settings_of(job.kind).values()) - {""}
     flags = [_flag(name, value) for name, value in checked.items() if name != _POSITIONAL and value is not False]
     command = [sys.executable, "-m", "harness.cli", str(job.kind)]
@@ -290,6 +311,11 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
     if not project.is_address:
         _require_folder(folder_of_project)
     flags += [f"--store={store.root}", "--json", *_environment(project, sandbox)]
+    files = {}
+    if used := {name: asdict(models[name]) for name in models_in(checked).values()}:
+        # The command learns of no other.
+        files[_MODELS_FILE] = json.dumps(used)
+        flags.append(f"--models={_MODELS_FILE}")
     if job.kind in (JobKind.PLAY, JobKind.INJECT):
         argv = [*command, str(folder_of_project), *flags]
     else:
@@ -297,8 +323,8 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
         target = str(artifact) if job.kind is JobKind.VALIDATE else artifact.name
         argv = [*command, target, f"--repo={folder_of_project}", *flags]
     if not project.is_address:
-        return Plan(argv, unset=unset)
-    return Plan(argv, before=_checkout(project, folder_of_project), checkout=parent, unset=unset)
+        return Plan(argv, files=files, unset=unset)
+    return Plan(argv, before=_checkout(project, folder_of_project), checkout=parent, files=files, unset=unset)
 
 
 def _require_folder(folder: Path) -> None:

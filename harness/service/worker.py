@@ -30,6 +30,7 @@ from harness.service.queue import (
     Outcome,
     Progress,
 )
+from harness.service.registered_models import RegisteredModels
 from harness.service.worker_row import WorkerRow, WorkerStatus
 from pytest_ssr.errors import SsrError, StoreError
 from pytest_ssr.escaping import escaped_line
@@ -301,7 +302,8 @@ class Worker:
 
     def _plan(self, job: Job) -> Plan:
         project = self._projects.get(job.project_id) if job.project_id else None
-        return plan_of(job, project, self._store, sandbox=self._row.sandbox)
+        models = RegisteredModels(self._records.engine).all()
+        return plan_of(job, project, self._store, sandbox=self._row.sandbox, models=models)
 
     def _outcome(self, running: _Running, process: JobProcess, code: int) -> Outcome:
         if running.kill_at is not None:

@@ -85,6 +85,12 @@ class ServeSettings(CommandSettings):
         is_own=True,
         is_personal=True,
     )
+    models: Path | None = option(
+        None,
+        "FILE",
+        "register the models in this file (as for ssr play --models), which jobs can use",
+        is_personal=True,
+    )
     rate: float = option(100.0, "N", "requests per second of one client; 0 for no limit", bound=NOT_NEGATIVE)
 
 

@@ -484,6 +484,36 @@ def test_an_episode_is_one_request_and_its_progress_another(filled: DatabaseReco
         client.delete(f"/api/v1/projects/{project['id']}")
 
 
+def test_models_are_registered_by_administrators_and_used_by_name(filled: DatabaseRecords) -> None:
+    path = "/api/v1/registered-models"
+    new = {"model": "vllm:http://gpu:8000", "key": "TEAM_KEY", "context": 4096, "input": 1.0, "output": 2.0}
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        read, run, admin = (token_of(filled, scope) for scope in (Scope.READ, Scope.RUN, Scope.ADMIN))
+        assert code_of(client.put(f"{path}/small", headers=run, json=new)) == "scope-missing"
+        assert client.put(f"{path}/small", headers=admin, json=new).status_code == 200
+        assert client.put(f"{path}/small", headers=admin, json={**new, "context": 8192}).status_code == 200
+        (listed,) = client.get(path, headers=run).json()
+        assert listed == {"name": "small", "context": 8192, "input": 1.0, "output": 2.0, "cached": None}
+        assert code_of(client.get(path, headers=read)) == "scope-missing"
+        for wrong in ({"model": "no"}, {"model": "model:small"}, {"model": "openai/m", "key": "sk-1"}, {"output": 1}):
+            assert code_of(client.put(f"{path}/bad", headers=admin, json={"model": "openai/m", **wrong})) == (
+                "invalid-request"
+            )
+        assert code_of(client.put(f"{path}/..", headers=admin, json=new)) in ("not-found", "method-not-allowed")
+        pages = {
+            name: client.get("/models", headers=headers).text for name, headers in (("run", run), ("admin", admin))
+        }
+        assert ["gpu:8000" in pages[name] for name in ("run", "admin")] == [False, True]
+        form = {"name": "forms", "model": "openai/m", "input": "x"}
+        assert client.post("/models", headers=admin, data=form).status_code == 422
+        form |= {"input": "0.5", "output": "1"}
+        assert client.post("/models", headers=admin, data=form, follow_redirects=False).status_code == 303
+        assert {row["name"] for row in client.get(path, headers=run).json()} == {"small", "forms"}
+        for name in ("small", "forms"):
+            assert client.delete(f"{path}/{name}", headers=admin).status_code == 204
+        assert code_of(client.delete(f"{path}/small", headers=admin)) == "not-found"
+
+
 def test_the_log_of_a_job_is_for_those_who_may_run_jobs(filled: DatabaseRecords) -> None:
     queue = JobQueue(filled.engine)
     job_id = queue.submit(JobKind.LEADERBOARD, {}).id

@@ -6,12 +6,15 @@ import json
 import re
 import shlex
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import yaml
 
 from harness.cli.app import parse
+from harness.models.factory import is_model
+from harness.models.registry import read_registry
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENT = ROOT / "docs" / "deployment"
@@ -45,6 +48,15 @@ def commands() -> list[list[str]]:
 @pytest.mark.parametrize("argv", commands(), ids=" ".join)
 def test_every_command_has_the_options_that_it_is_given(argv):
     assert parse(argv) is not None
+
+
+def test_the_models_of_compose_are_those_of_its_profiles():
+    registry = read_registry(DEPLOYMENT / "models.yaml")
+    profiles = {name: service for name, service in COMPOSE["services"].items() if "profiles" in service}
+    assert registry.keys() == profiles.keys()
+    for name, entry in registry.items():
+        assert urlsplit(entry.model.removeprefix("vllm:")).hostname == name
+        assert is_model(entry.model)
 
 
 def test_everything_that_compose_mounts_or_builds_exists():

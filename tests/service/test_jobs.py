@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from harness.cli.app import parse
 from harness.database.records import DatabaseRecords
+from harness.models.registry import Entry, read_registry
 from harness.service.dashboard.work import job_form, read_job_form
+from harness.service.job_process import JobProcess
 from harness.service.jobs import NEED_PROJECT, plan_of, schema_of, settings_of, validated
 from harness.service.projects import Project, ProjectErrorCode, ProjectRefusedError, Projects
 from harness.service.queue import Job, JobKind, JobStatus
@@ -25,22 +28,23 @@ EXAMPLES: dict[JobKind, dict[str, Any]] = {
         "rounds": 2,
         "count": 3,
         "higher_order": 0,
-        "solver": "openai/gpt-5",
+        "solver": "model:small",
         "attempts": 2,
         "steps": 20,
         "rollout_limit": 30,
         "budget_usd": 1.5,
         "temperature": 0.5,
-        "judge": "openai/gpt-5",
+        "judge": "model:small",
         "seed": 7,
         "jobs": 2,
     },
     JobKind.INJECT: {"injector": "removal", "count": 3, "time": "1h30m", "per_hunk": True, "seed": 7, "jobs": 2},
     JobKind.VALIDATE: {"artifact": ARTIFACT, "per_hunk": True},
-    JobKind.SOLVE: {"artifact": ARTIFACT, "solver": "mini-swe-agent:openai/gpt-5", "attempts": 2, "seed": 7},
+    JobKind.SOLVE: {"artifact": ARTIFACT, "solver": "mini-swe-agent:model:small", "attempts": 2, "seed": 7},
     JobKind.EXPORT: {"format": "slime-prompts", "image": "registry.example/calc:1", "seed": 7},
     JobKind.LEADERBOARD: {"seed": 7},
 }
+MODELS = {"small": Entry("openai/gpt-5", input=1.0, output=2.0), "other": Entry("vllm:http://server")}
 HTTPS = "https://git.example/group/calc.git"
 
 
@@ -81,7 +85,7 @@ def store(tmp_path: Path) -> Store:
 def parsed_job(kind: JobKind, settings: dict[str, Any], store: Store, project: Path) -> Any:
     """Return the settings that `ssr` reads from the command line of a job."""
     chosen = project_at(str(project)) if kind in NEED_PROJECT else None
-    plan = plan_of(job_for(kind, settings), chosen, store, sandbox="process")
+    plan = plan_of(job_for(kind, settings), chosen, store, sandbox="process", models=MODELS)
     assert plan.argv[1:4] == ["-m", "harness.cli", kind]
     parsed = parse(plan.argv[3:])
     assert parsed is not None
@@ -101,13 +105,31 @@ def test_the_command_accepts_the_settings_of_a_job(kind: JobKind, store: Store, 
 def test_a_form_that_is_sent_unchanged_is_the_command_with_its_defaults(
     kind: JobKind, store: Store, project: Path
 ) -> None:
-    form = job_form(kind)
+    form = job_form(kind, MODELS)
     sent = {field.name: field.value for field in form.fields if not field.is_switch}
     needed = {n: EXAMPLES[kind][n] for n, setting in settings_of(kind).items() if setting.leaf.is_required}
     sent |= {"kind": str(kind), "key": form.key, **({"project": "p"} if form.needs_project else {}), **needed}
-    _, settings, _, _ = read_job_form(sent)
+    _, settings, _, _ = read_job_form(sent, MODELS)
     assert settings == needed
     parsed_job(kind, settings, store, project)
+
+
+def test_a_form_offers_the_registered_models() -> None:
+    offered = {field.name: field.suggestions for field in job_form("play", MODELS).fields if field.suggestions}
+    assert offered == dict.fromkeys(("injector", "solver", "judge"), ["model:small", "model:other"])
+
+
+def test_a_job_gets_the_models_that_it_names_and_no_others(store: Store, project: Path) -> None:
+    chosen = project_at(str(project))
+    plan = plan_of(job_for(JobKind.PLAY, EXAMPLES[JobKind.PLAY]), chosen, store, models=MODELS)
+    (name,) = plan.files
+    assert f"--models={name}" in plan.argv
+    assert "server" not in plan.files[name]
+    process = JobProcess(replace(plan, argv=[sys.executable, "-c", ""]))
+    assert read_registry(process.folder / name) == {"small": MODELS["small"]}
+    process.kill()
+    process.remove()
+    assert not plan_of(job_for(JobKind.PLAY, {}), chosen, store, models=MODELS).files
 
 
 @pytest.mark.parametrize("kind", JobKind)
@@ -132,10 +154,10 @@ def test_settings_are_described_as_they_are_checked(kind: JobKind) -> None:
     [
         (JobKind.PLAY, {"budget_usd": 1.0}, "budget_usd"),
         (JobKind.PLAY, {"temperature": 0.5}, "temperature"),
-        (JobKind.PLAY, {"solver": "openai/gpt-5", "tries": 20}, "tries"),
-        (JobKind.PLAY, {"judge": "openai/gpt-5", "judge_votes": 5, "submissions": 2}, "submissions"),
+        (JobKind.PLAY, {"solver": "model:small", "tries": 20}, "tries"),
+        (JobKind.PLAY, {"judge": "model:small", "judge_votes": 5, "submissions": 2}, "submissions"),
         (JobKind.SOLVE, {"artifact": ARTIFACT, "judge_votes": 5}, "judge_votes"),
-        (JobKind.INJECT, {"injector": "openai/gpt-5"}, "injector"),
+        (JobKind.INJECT, {"injector": "model:small"}, "injector"),
         (JobKind.INJECT, {"time": "0"}, "time"),
         (JobKind.EXPORT, {"format": "artifacts", "as": "jsonl"}, "as"),
         (JobKind.EXPORT, {"format": "sft", "samples": "segment"}, "samples"),
@@ -146,7 +168,7 @@ def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
     kind: JobKind, settings: dict[str, Any], option: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
-        validated(kind, settings)
+        validated(kind, settings, MODELS)
     assert refused.value.option == option
 
 
@@ -160,6 +182,11 @@ def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
         (JobKind.PLAY, {"solver": "scripted:/srv/replies.json"}, "solver"),
         (JobKind.PLAY, {"solver": "search:/srv/policy"}, "solver"),
         (JobKind.PLAY, {"solver": "vllm:/srv/model"}, "solver"),
+        (JobKind.PLAY, {"solver": "openai/gpt-5"}, "solver"),
+        (JobKind.PLAY, {"solver": "model:unknown"}, "solver"),
+        (JobKind.PLAY, {"injector": "model:small,mutation"}, "injector"),
+        (JobKind.PLAY, {"judge": "model:../small"}, "judge"),
+        (JobKind.PLAY, {"models": "/srv/models.yaml"}, "models"),
         (JobKind.PLAY, {"solver": "openai/$(id)"}, "solver"),
         (JobKind.PLAY, {"solver": "openai/http://169.254.169.254/"}, "solver"),
         (JobKind.PLAY, {"judge": "vllm:http://127.0.0.1/"}, "judge"),
@@ -195,7 +222,7 @@ def test_settings_that_a_client_may_not_choose_are_refused(
     kind: JobKind, settings: dict[str, Any], option: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
-        validated(kind, settings)
+        validated(kind, settings, MODELS)
     assert refused.value.option == option
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
+from harness.models.registry import read_registry
 from harness.settings.service import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import STORE_MARK
@@ -39,12 +40,15 @@ def serve(settings: ServeSettings) -> int:
     from harness.web import listen
 
     terminal = Terminal(quiet=settings.json)
+    registered = read_registry(settings.models) if settings.models is not None else {}
     records = _opened(settings.store, terminal)
     access = _access_rules(settings, records)
     with listen(settings.host, settings.port) as listening:
         set_up_logging()
         roots = settings.root or ([settings.store.absolute().parent] if access.is_loopback else [])
         app = create_app(records, ServiceSettings(access, roots=roots))
+        for name, entry in registered.items():
+            app.state.models.put(name, entry)
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if settings.json:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.models.registry import Entry
 from harness.service.access import Principal
 from harness.service.api import PREFIX
 from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
@@ -17,6 +18,7 @@ from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
 from harness.service.queries import DEFAULT_LIMIT, Queries
 from harness.service.queue import JobQueue
+from harness.service.registered_models import RegisteredModels
 from harness.service.rows import EpisodeRow
 from pytest_ssr.errors import SettingsError
 
@@ -65,6 +67,30 @@ class NewJob(BaseModel):
     )
 
 
+class RegisteredModel(BaseModel):
+    """A model that jobs can use."""
+
+    name: str
+    context: int = Field(0, ge=0, le=2**31, description="tokens of a prompt and its reply; 0 for the server's value")
+    input: float | None = Field(None, ge=0, le=1e9, description="USD per million tokens of prompts")
+    output: float | None = Field(None, ge=0, le=1e9, description="USD per million tokens of replies")
+    cached: float | None = Field(None, ge=0, le=1e9, description="USD per million cached tokens of prompts")
+
+
+class NewModel(BaseModel):
+    """A model to register."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(max_length=500, description="PROVIDER/MODEL, or vllm:URL for a server of the OpenAI protocol")
+    url: str = Field("", max_length=500, description="the server of a model PROVIDER/MODEL; its provider's by default")
+    key: str = Field("", max_length=100, description="the variable of the workers that holds its key")
+    context: int = Field(0, ge=0, le=2**31, description="tokens of a prompt and its reply; 0 for the server's value")
+    input: float | None = Field(None, ge=0, le=1e9, description="USD per million tokens of prompts")
+    output: float | None = Field(None, ge=0, le=1e9, description="USD per million tokens of replies")
+    cached: float | None = Field(None, ge=0, le=1e9, description="USD per million cached tokens of prompts")
+
+
 class NewEpisode(BaseModel):
     """An episode to play: one bug, and attempts at it."""
 
@@ -110,6 +136,12 @@ async def _queue(request: Request) -> JobQueue:
     return queue
 
 
+async def _models(request: Request) -> RegisteredModels:
+    models: RegisteredModels = request.app.state.models
+    return models
+
+
+Models = Annotated[RegisteredModels, Depends(_models)]
 AllProjects = Annotated[Projects, Depends(_projects)]
 Queue = Annotated[JobQueue, Depends(_queue)]
 
@@ -145,13 +177,20 @@ def remove_project(projects: AllProjects, project_id: Name, _: Administrator) ->
 
 @router.post("/episodes", tags=["episodes"], status_code=201)
 def start_episode(
-    queue: Queue, projects: AllProjects, reads: Reads, new: NewEpisode, sender: Runner, idempotency_key: Key = None
+    queue: Queue,
+    projects: AllProjects,
+    models: Models,
+    reads: Reads,
+    new: NewEpisode,
+    sender: Runner,
+    idempotency_key: Key = None,
 ) -> EpisodeProgress:
     """Play one episode: inject a bug, run a solver on it several times, and reward both."""
     given = {name: value for name, value in new.model_dump().items() if name != "project_id" and value is not None}
     job = _submit(
         queue,
         projects,
+        models,
         NewJob(kind=JobKind.PLAY, project_id=new.project_id, settings={**given, "count": 1, "rounds": 1}),
         sender,
         idempotency_key,
@@ -185,6 +224,32 @@ def _progress(reads: Queries, job: Job) -> EpisodeProgress:
     )
 
 
+@router.get("/registered-models", tags=["registered models"])
+def list_registered_models(models: Models, _: Runner) -> list[RegisteredModel]:
+    """List the models that jobs can use, by name; their servers and keys are for administrators."""
+    return [RegisteredModel(name=name, **_shown(entry)) for name, entry in models.all().items()]
+
+
+@router.put("/registered-models/{name}", tags=["registered models"])
+def register_model(models: Models, name: Name, new: NewModel, _: Administrator) -> RegisteredModel:
+    """Register a model, in place of one of the same name: jobs name it `model:NAME`."""
+    entry = Entry(**new.model_dump())
+    models.put(name, entry)
+    return RegisteredModel(name=name, **_shown(entry))
+
+
+@router.delete("/registered-models/{name}", tags=["registered models"], status_code=204)
+def remove_model(models: Models, name: Name, _: Administrator) -> Response:
+    """Remove a model; jobs that wait for it fail."""
+    if not models.remove(name):
+        raise not_found("registered model", name)
+    return Response(status_code=204)
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in ("context", "input", "output", "cached")}
+
+
 async def _job_filter(
     status: JobStatus | None = None, kind: JobKind | None = None, project_id: Text | None = None
 ) -> JobFilter:
@@ -200,16 +265,25 @@ def list_jobs(
 
 
 @router.post("/jobs", tags=["jobs"], status_code=201)
-def create_job(queue: Queue, projects: AllProjects, new: NewJob, sender: Runner, idempotency_key: Key = None) -> Job:
+def create_job(
+    queue: Queue, projects: AllProjects, models: Models, new: NewJob, sender: Runner, idempotency_key: Key = None
+) -> Job:
     """Put a job into the queue.
 
     A request that is repeated with the same `Idempotency-Key` within a day returns the job of the first one.
     """
-    return _submit(queue, projects, new, sender, idempotency_key)
+    return _submit(queue, projects, models, new, sender, idempotency_key)
 
 
-def _submit(queue: JobQueue, projects: Projects, new: NewJob, sender: Principal, idempotency_key: str | None) -> Job:
-    settings = validated(new.kind, new.settings)
+def _submit(
+    queue: JobQueue,
+    projects: Projects,
+    models: RegisteredModels,
+    new: NewJob,
+    sender: Principal,
+    idempotency_key: str | None,
+) -> Job:
+    settings = validated(new.kind, new.settings, models.all())
     if (new.project_id is not None) != (new.kind in NEED_PROJECT):
         verb = "needs" if new.kind in NEED_PROJECT else "has no"
         raise SettingsError(f"a job of the kind {new.kind} {verb} project", option="project_id")

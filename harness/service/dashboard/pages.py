@@ -113,10 +113,6 @@ def dashboard_router(pages: Pages) -> APIRouter:
 def _add_more(router: APIRouter, pages: Pages) -> None:
     reads = pages.reads
 
-    @router.get("/models")
-    def models(request: Request) -> Response:
-        return pages.show(request, "models", summaries.models_page(reads))
-
     @router.get("/gaps")
     def gaps(request: Request, campaign: str = "") -> Response:
         return pages.show(request, "gaps", gap_map.gaps_page(reads, campaign[:_MOST_FILTER]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from harness.models.registry import Registry
 from harness.service.dashboard.charts import Chart, column_chart, line_chart
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import amount, percent, short_count
@@ -69,6 +70,19 @@ class ListPage:
 
     rows: Sequence[object]
     next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsPage:
+    """What models achieved, and those that jobs can use."""
+
+    rows: Sequence[ModelRow]
+    registered: Registry | None = None
+    """None on a page without a service."""
+    can_change: bool = False
+    entered: Mapping[str, str] = field(default_factory=dict)
+    """What was entered in the form, by the name of the field."""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +188,7 @@ def run_page(reads: Reads, run: str, after: str, address: str) -> RunPage | None
     return RunPage(run, cards, _solve_rates(found), _rewards(found), episodes.items, following(episodes, address))
 
 
-def models_page(reads: Reads) -> ListPage:
+def models_page(reads: Reads) -> ModelsPage:
     """Return the comparison of models, best first."""
     rows = [
         ModelRow(
@@ -191,7 +205,7 @@ def models_page(reads: Reads) -> ListPage:
         for row in reads.models()
     ]
     rows.sort(key=lambda row: -row.rate if row.rate is not None else 1.0)
-    return ListPage(rows)
+    return ModelsPage(rows)
 
 
 def page_after(read: Callable[[str], Page[T]], after: str) -> Page[T]:

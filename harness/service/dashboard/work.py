@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from harness.models.factory import NAMED
 from harness.service.dashboard.job_page import ListedJob, listed
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.summaries import following, page_after
@@ -42,6 +43,8 @@ class Field:
     is_number: bool = False
     is_required: bool = False
     unit: str = ""
+    suggestions: Sequence[str] = ()
+    """Values that are offered for a text."""
     group: str = ""
     """The title of the group that it is shown in, empty for those that are always shown."""
 
@@ -112,16 +115,21 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
     )
 
 
-def job_form(kind: str, sent: Mapping[str, str] | None = None, error: str = "") -> JobForm:
-    """Return the form of a kind of job. sent: what was entered."""
+def job_form(kind: str, models: Collection[str], sent: Mapping[str, str] | None = None, error: str = "") -> JobForm:
+    """Return the form of a kind of job. models: the names of the registered ones. sent: what was entered."""
     chosen = JobKind(kind) if kind in list(JobKind) else JobKind.PLAY
     values = sent or {}
-    fields = [_field(setting, values, is_new=sent is None) for setting in settings_of(chosen).values()]
+    fields = [_field(setting, values, models, is_new=sent is None) for setting in settings_of(chosen).values()]
     return JobForm(chosen, fields, chosen in NEED_PROJECT, values.get(_PROJECT, ""), error)
 
 
-def read_job_form(sent: Mapping[str, str]) -> tuple[JobKind, dict[str, Value], str | None, str]:
-    """Return the kind, the settings, the project's id and the key of a form; raises SettingsError."""
+def read_job_form(
+    sent: Mapping[str, str], models: Collection[str]
+) -> tuple[JobKind, dict[str, Value], str | None, str]:
+    """Return the kind, the settings, the project's id and the key of a form; raises SettingsError.
+
+    models: the names of the registered ones.
+    """
     kind = sent.get("kind", "")
     if kind not in list(JobKind):
         raise SettingsError("choose a kind of job", option="kind")
@@ -137,7 +145,7 @@ def read_job_form(sent: Mapping[str, str]) -> tuple[JobKind, dict[str, Value], s
     key = sent.get(_SENT_KEY, "")
     if not 10 <= len(key) <= 64 or not key.isascii():
         raise SettingsError("the form is incomplete; load it again")
-    return chosen, validated(chosen, entered), project, key
+    return chosen, validated(chosen, entered, models), project, key
 
 
 def _entered(setting: Setting, sent: Mapping[str, str]) -> Value:
@@ -151,7 +159,7 @@ def _entered(setting: Setting, sent: Mapping[str, str]) -> Value:
         raise SettingsError(f"{setting.name} should be a number", option=setting.name) from None
 
 
-def _field(setting: Setting, sent: Mapping[str, str], *, is_new: bool) -> Field:
+def _field(setting: Setting, sent: Mapping[str, str], models: Collection[str], *, is_new: bool) -> Field:
     default = "" if setting.default is None or setting.kind is bool else str(setting.default)
     return Field(
         setting.name,
@@ -163,6 +171,7 @@ def _field(setting: Setting, sent: Mapping[str, str], *, is_new: bool) -> Field:
         is_number=setting.kind in _NUMBERS,
         is_required=setting.leaf.is_required,
         unit=setting.unit,
+        suggestions=[f"{NAMED}{name}" for name in models] if setting.takes_model else (),
         group="" if setting.name in _ALWAYS_SHOWN else setting.leaf.title.rstrip("."),
     )
 

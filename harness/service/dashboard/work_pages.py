@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
+from harness.models.registry import read_entry
 from harness.service.access import principal_of
 from harness.service.api.parts import Administrator, Name, Runner
-from harness.service.dashboard import work
+from harness.service.dashboard import summaries, work
 from harness.service.dashboard.job_page import job_page
 from harness.service.dashboard.pages import Pages
 from harness.service.dashboard.rendering import link
 from harness.service.problems import not_found
 from harness.service.projects import ProjectRefusedError, Projects
 from harness.service.queue import JobQueue
+from harness.service.registered_models import RegisteredModels
 from harness.service.tokens import Scope
 from pytest_ssr.errors import SettingsError
 
 _SEE_OTHER, _INVALID = 303, 422
 _MOST_FIELDS = 50
+_MODEL_NUMBERS = ("context", "input", "output", "cached")
+_MODEL_FIELDS = ("name", "model", "url", "key", *_MODEL_NUMBERS)
 _PROJECT_FIELDS = ("name", "source", "commit", "image", "python")
 
 
@@ -38,15 +43,16 @@ async def _sent(request: Request) -> Mapping[str, str]:
 Sent = Annotated[Mapping[str, str], Depends(_sent)]
 
 
-def work_router(pages: Pages, queue: JobQueue, projects: Projects) -> APIRouter:
+def work_router(pages: Pages, queue: JobQueue, projects: Projects, models: RegisteredModels) -> APIRouter:
     """Return the routes of jobs and projects."""
     router = APIRouter(include_in_schema=False)
-    _add_jobs(router, pages, queue, projects)
+    _add_jobs(router, pages, queue, projects, models)
     _add_projects(router, pages, projects)
+    _add_models(router, pages, models)
     return router
 
 
-def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projects) -> None:
+def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projects, models: RegisteredModels) -> None:
     def show(request: Request, form: work.JobForm, status: str = "", after: str = "", code: int = 200) -> Response:
         scope = principal_of(request).scope
         page = work.jobs_page(pages.reads, projects, scope, form, status=status, after=after)
@@ -54,16 +60,17 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
 
     @router.get("/jobs")
     def jobs(request: Request, kind: str = "", status: str = "", after: str = "") -> Response:
-        return show(request, work.job_form(kind), status, after)
+        return show(request, work.job_form(kind, models.all()), status, after)
 
     @router.post("/jobs")
     def start(request: Request, sent: Sent, sender: Runner) -> Response:
+        known = models.all()
         try:
-            kind, settings, project, key = work.read_job_form(sent)
+            kind, settings, project, key = work.read_job_form(sent, known)
             if project is not None and projects.get(project) is None:
                 raise SettingsError("the project was removed; choose another")
         except SettingsError as error:
-            return show(request, work.job_form(sent.get("kind", ""), sent, str(error)), code=_INVALID)
+            return show(request, work.job_form(sent.get("kind", ""), known, sent, str(error)), code=_INVALID)
         job = queue.submit(kind, settings, project, f"{sender.id}:{key}")
         return RedirectResponse(link("job", job.id), _SEE_OTHER)
 
@@ -83,6 +90,44 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
         if queue.retry(job_id) is None:
             raise not_found("job", job_id)
         return RedirectResponse(link("job", job_id), _SEE_OTHER)
+
+
+def _add_models(router: APIRouter, pages: Pages, models: RegisteredModels) -> None:
+    def show(request: Request, entered: Mapping[str, str], error: str = "") -> Response:
+        is_admin = principal_of(request).scope.includes(Scope.ADMIN)
+        shown = {name: entered.get(name, "") for name in _MODEL_FIELDS}
+        page = summaries.models_page(pages.reads)
+        page = replace(page, registered=models.all(), can_change=is_admin, entered=shown, error=error)
+        return pages.show(request, "models", page, status=_INVALID if error else 200)
+
+    @router.get("/models")
+    def listed(request: Request) -> Response:
+        return show(request, {})
+
+    @router.post("/models")
+    def add(request: Request, sent: Sent, _: Administrator) -> Response:
+        values = {name: sent.get(name, "").strip() for name in _MODEL_FIELDS}
+        numbers = {name: values[name] for name in _MODEL_NUMBERS if values[name]}
+        try:
+            texts = {name: values[name] for name in ("model", "url", "key")}
+            models.put(values["name"], read_entry({**texts, **_numbers(numbers)}, values["name"]))
+        except SettingsError as error:
+            return show(request, values, str(error))
+        return RedirectResponse(link("models"), _SEE_OTHER)
+
+    @router.post("/models/{name}/remove")
+    def remove(name: Name, _: Administrator) -> Response:
+        if not models.remove(name):
+            raise not_found("registered model", name)
+        return RedirectResponse(link("models"), _SEE_OTHER)
+
+
+def _numbers(texts: Mapping[str, str]) -> dict[str, float]:
+    """Return numbers from a form; raises SettingsError for a text that is none."""
+    try:
+        return {name: int(text) if name == "context" else float(text) for name, text in texts.items()}
+    except ValueError:
+        raise SettingsError("context and prices are numbers", option="context") from None
 
 
 def _add_projects(router: APIRouter, pages: Pages, projects: Projects) -> None:

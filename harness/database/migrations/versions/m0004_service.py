@@ -1,4 +1,4 @@
-"""Add whether an injector's bug is valid, what jobs print, their stages, and how long they wait after a fault."""
+"""Add whether an injector's bug is valid, what jobs print, their stages, their waits after faults, and models."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _NEW_IN_JOBS: dict[str, tuple[sa.types.TypeEngine[Any], str]] = {
 
 
 def upgrade() -> None:
-    """Add the columns and the table."""
+    """Add the columns and the tables."""
     op.add_column("rollouts", sa.Column("valid", sa.Boolean(), nullable=True))
     for name, (kind, default) in _NEW_IN_JOBS.items():
         op.add_column("jobs", sa.Column(name, kind, nullable=False, server_default=default))
@@ -32,11 +32,19 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Float(), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_job_lines")),
     )
+    op.create_table(
+        "models",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("entry", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_models")),
+    )
     op.create_index(op.f("ix_job_lines_job_id_number"), "job_lines", ["job_id", "number"])
 
 
 def downgrade() -> None:
     """Drop them."""
+    op.drop_table("models")
     op.drop_index(op.f("ix_job_lines_job_id_number"), table_name="job_lines")
     op.drop_table("job_lines")
     for name in _NEW_IN_JOBS:

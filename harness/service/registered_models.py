@@ -1,0 +1,65 @@
+"""Keep the models that an administrator has registered: no other can be reached from a job."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import sqlalchemy as sa
+
+from harness.database.engine import describing, reading
+from harness.database.schema import models
+from harness.models.factory import NAMED, is_model
+from harness.models.registry import Entry, read_entry
+from pytest_ssr.errors import SettingsError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+ROLES = ("injector", "solver", "judge")
+"""Settings of jobs that may name a model."""
+_MOST = 200
+_MAX_CHARS = 500
+
+
+class RegisteredModels:
+    """The registered models of a database. All methods raise StoreError."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def all(self) -> dict[str, Entry]:
+        """Return the models by name, sorted."""
+        statement = sa.select(models.c.name, models.c.entry).order_by(models.c.name)
+        with describing(self._engine.url), reading(self._engine).connect() as connection:
+            rows = connection.execute(statement).all()
+        return {row.name: read_entry(json.loads(row.entry), row.name) for row in rows}
+
+    def put(self, name: str, entry: Entry) -> None:
+        """Register a model, in place of one of the same name; raises SettingsError for one that is not possible."""
+        if not NAME.fullmatch(name):
+            raise SettingsError(
+                "the name of a model has up to 64 letters, digits, dots, dashes and underscores", option="name"
+            )
+        if not is_model(entry.model) or entry.model.startswith(NAMED) or len(entry.model) > _MAX_CHARS:
+            raise SettingsError("a model is PROVIDER/MODEL, vllm:URL, vllm:PATH or scripted:FILE", option="model")
+        # Both are checked: what is stored must be readable.
+        values = asdict(read_entry(asdict(entry), name))
+        with describing(self._engine.url), self._engine.begin() as connection:
+            connection.execute(sa.delete(models).where(models.c.name == name))
+            if int(connection.scalar(sa.select(sa.func.count()).select_from(models)) or 0) >= _MOST:
+                raise SettingsError(f"there are {_MOST} models; remove one first", option="name")
+            row = {"name": name, "entry": json.dumps(values), "created_at": time.time()}
+            connection.execute(sa.insert(models).values(row))
+
+    def remove(self, name: str) -> bool:
+        """Remove a model; False if it does not exist. Jobs that wait for it fail."""
+        with describing(self._engine.url), self._engine.begin() as connection:
+            return connection.execute(sa.delete(models).where(models.c.name == name)).rowcount > 0
+
+
+def models_in(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the names of registered models in the settings of a job, by the name of the setting."""
+    values = {name: settings.get(name) for name in ROLES}
+    return {n: v.partition(NAMED)[2] for n, v in values.items() if isinstance(v, str) and NAMED in v}
