@@ -116,7 +116,7 @@ def test_a_form_that_is_sent_unchanged_is_the_command_with_its_defaults(
 
 def test_a_form_offers_the_registered_models() -> None:
     offered = {field.name: field.suggestions for field in job_form("play", MODELS).fields if field.suggestions}
-    assert offered == dict.fromkeys(("injector", "solver", "judge"), ["model:small", "model:other"])
+    assert offered == {name: ["model:small", "model:other"] for name in ("injector", "solver", "judge")}
 
 
 def test_a_job_gets_the_models_that_it_names_and_no_others(store: Store, project: Path) -> None:
