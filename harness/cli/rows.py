@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.cli.instances import chosen_rows, require_own_images
 from harness.cli.players import chosen_solver, note_remarks, open_players, share_of
+from harness.cli.preflight import Preflight
 from harness.cli.terminal import Terminal
 from harness.datasets import Instance
 from harness.datasets.environments import Environments
@@ -101,7 +102,9 @@ def _open_rollouts(
     """Return the rollouts of a run. workers: how many share its budget. report: called with what a server lacks."""
     chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
     players = open_players(chosen, store.root, load_extensions())
-    solver = chosen_solver(chosen, players)
+    ready = Preflight()
+    solver = ready.take(lambda: chosen_solver(chosen, players))
+    ready.end(players, store.root)
     note_remarks(players, report)
 
     def close() -> None:

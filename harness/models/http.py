@@ -77,6 +77,11 @@ class HttpModel:
         return self._probe.capabilities().passes_tools
 
     @property
+    def failure(self) -> ModelError | None:
+        """Why no request can succeed; None if no reason is known."""
+        return self._probe.failure()
+
+    @property
     def remarks(self) -> str:
         """What is missing on the server and what is done without it, in one line; empty if nothing is."""
         return "; ".join(filter(None, (*self._remarks, self._probe.capabilities().missing)))

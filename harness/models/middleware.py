@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TypeVar
 
-from harness.models.protocol import Model, ToolSchema, identity_of, passes_tools, remarks_on, served_model_of
+from harness.models.protocol import (
+    Model,
+    ToolSchema,
+    failure_of,
+    identity_of,
+    passes_tools,
+    remarks_on,
+    served_model_of,
+)
 from harness.models.timeouts import is_ready, start_query
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ModelError, StoreError
@@ -45,6 +53,11 @@ class ModelWrapper:
     def remarks(self) -> str:
         """What is missing on the wrapped model's server."""
         return remarks_on(self._model)
+
+    @property
+    def failure(self) -> ModelError | None:
+        """Why no request to the wrapped model can succeed; None if no reason is known."""
+        return failure_of(self._model)
 
     @property
     def context_tokens(self) -> int:

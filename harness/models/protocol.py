@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from harness.records.messages import Message, Reply, Sampling
+from pytest_ssr.errors import ModelError
 
 ToolSchema = Mapping[str, Any]
 """One tool as the OpenAI protocol describes it: `{"type": "function", "function": {"name", "parameters", ...}}`."""
@@ -70,6 +71,12 @@ def passes_tools(model: Model) -> bool:
 def remarks_on(model: Model) -> str:
     """Return what the model's server lacks and what is done without it, in one line; empty if nothing is missing."""
     return str(getattr(model, "remarks", ""))
+
+
+def failure_of(model: Model) -> ModelError | None:
+    """Return why no request to the model can succeed, such as a key that is not valid; None if no reason is known."""
+    failure: ModelError | None = getattr(model, "failure", None)
+    return failure
 
 
 _WHOLE, _SAMPLES, _PIECE = 1 << 24, 64, 1 << 14

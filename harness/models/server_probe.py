@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.models.connection import Connection
 from harness.records.messages import USER, Message, Reply
-from pytest_ssr.errors import ModelError
+from pytest_ssr.errors import ModelError, RefusedError
 
 PROBE = (Message(USER, "Say hello."),)
 """The prompt that finds out what a server can do."""
@@ -72,6 +72,7 @@ class ServerProbe:
         self._complete, self._can_encode = complete, can_encode
         self._lock = threading.Lock()
         self._found: Capabilities | None = None
+        self._failure: ModelError | None = None
 
     def capabilities(self) -> Capabilities:
         """Return what the server can do."""
@@ -83,7 +84,14 @@ class ServerProbe:
                     if error.retry:
                         return Capabilities()
                     self._found = Capabilities()
+                    # A refusal is about the prompt; other requests may succeed.
+                    self._failure = None if isinstance(error, RefusedError) else error
             return self._found
+
+    def failure(self) -> ModelError | None:
+        """Return why no request can succeed, such as a key that is not valid; None if none is known."""
+        self.capabilities()
+        return self._failure
 
     def _probe(self) -> Capabilities:
         try:

@@ -24,7 +24,7 @@ from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
 from harness.models.factory import NAMED, PLUGIN, entry_of, is_model, is_started_late, open_model, suggestion
 from harness.models.middleware import CancellableModel
-from harness.models.protocol import Model, label_of, remarks_on
+from harness.models.protocol import Model, failure_of, label_of, remarks_on
 from harness.models.registry import Registry
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
@@ -38,7 +38,7 @@ from harness.solvers.replay import ReplaySolver
 from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
 from harness.solvers.submission import SubmissionSettings
-from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.storage.store import Store
 
@@ -125,6 +125,13 @@ class PlayerFactory:
         new = [line for line in lines if line not in self._remarked]
         self._remarked.update(new)
         return new
+
+    def failures(self) -> list[ModelError]:
+        """Return why requests to opened models cannot succeed; nothing with a cache, which may have all replies."""
+        if self.cache is not None:
+            return []
+        found = {name: failure_of(model) for name, model in self._models.items() if not is_started_late(name)}
+        return [failure for failure in found.values() if failure is not None]
 
     def solver(
         self,

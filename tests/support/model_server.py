@@ -31,6 +31,8 @@ class Served:
     """Whether the chat template renders the tools of a request."""
     probes: int = 0
     """Requests for one token, by which a client finds out what the server can do; they take no reply."""
+    refuses: int = 0
+    """The HTTP status of all completions, also of probes; 0 if they get replies."""
     closed: bool = False
     """If true, open connections get no more replies."""
 
@@ -110,6 +112,9 @@ def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
                     return
                 count = len(tokens(rendered(request, served)))
                 self._send(200, {}, json.dumps({"count": count, "max_model_len": served.max_model_len}).encode())
+                return
+            if served.refuses:
+                self._send(*error(served.refuses, "the key is not valid")(request))
                 return
             if request.get("max_tokens") == 1:
                 served.probes += 1

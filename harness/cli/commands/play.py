@@ -11,6 +11,7 @@ from typing import Any
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players
+from harness.cli.preflight import Preflight
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe
 from harness.cli.terminal import Terminal
@@ -55,15 +56,19 @@ def play(settings: PlaySettings) -> int:
         by_model = injector_writes_code(settings.injector)
         injectors = [] if by_model else _operators(settings.injector, extensions)
         model = None
+        ready = Preflight()
         if by_model:
-            model = players.injector(
-                settings.injector,
-                strategy=settings.strategy,
-                rejections=settings.rejections,
-                store=store_path,
+            model = ready.take(
+                lambda: players.injector(
+                    settings.injector,
+                    strategy=settings.strategy,
+                    rejections=settings.rejections,
+                    store=store_path,
+                )
             )
-        solver = chosen_solver(settings.players, players)
-        judge = chosen_judge(settings.players.judge, players)
+        solver = ready.take(lambda: chosen_solver(settings.players, players))
+        judge = ready.take(lambda: chosen_judge(settings.players.judge, players))
+        ready.end(players, store_path)
         store = Store(store_path)
         terminal = Terminal(quiet=settings.json)
         note_remarks(players, terminal.note)

@@ -6,6 +6,7 @@ import json
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players, read_statement
+from harness.cli.preflight import Preflight
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.records.attempt import Attempt
@@ -37,8 +38,10 @@ def solve(settings: SolveSettings) -> int:
     statement = read_statement(settings.statement)
     extensions = load_extensions(settings.repo)
     with open_players(settings.players, store_path, extensions) as players:
-        solver = chosen_solver(settings.players, players)
-        judge = chosen_judge(settings.players.judge, players)
+        ready = Preflight()
+        solver = ready.take(lambda: chosen_solver(settings.players, players))
+        judge = ready.take(lambda: chosen_judge(settings.players.judge, players))
+        ready.end(players, store_path)
         store = Store(store_path)
         directory = resolve_artifact(settings.artifact, store)
         artifact = read_artifact(directory)
