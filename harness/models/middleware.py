@@ -40,6 +40,11 @@ class ModelWrapper:
         return str(getattr(self._model, "identity", ""))
 
     @property
+    def label(self) -> str:
+        """The name of the wrapped model in tables; empty for the usual one."""
+        return str(getattr(self._model, "label", ""))
+
+    @property
     def served_model(self) -> str:
         """The id of the wrapped model on its server; empty for a model that is not known by the URL of a server."""
         return served_model_of(self._model)

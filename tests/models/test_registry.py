@@ -11,6 +11,7 @@ from model_server import message, serving
 from harness.cli.main import main
 from harness.models.budget import Budget, BudgetSpentError
 from harness.models.factory import open_model
+from harness.models.middleware import CancellableModel
 from harness.models.protocol import identity_of, label_of
 from harness.models.registry import Entry, Price, read_registry
 from harness.models.urls import masked
@@ -93,7 +94,7 @@ def test_a_name_stands_for_a_server_with_a_key_a_context_and_a_price(monkeypatch
     with serving(message("hm")) as served:
         entry = replace(ENTRY, model=f"vllm:{served.url}", key="TEAM_KEY", context=5000)
         model = open_model("model:small", budget=budget, registry={"small": entry})
-        assert (model.name, label_of(model), model.context_tokens) == ("small", "small", 5000)
+        assert (model.name, label_of(CancellableModel(model)), model.context_tokens) == ("small", "small", 5000)
         assert served.url in identity_of(model)
         reply = model.session("r").reply([Message(USER, "add")], tools=(), sampling=Sampling())
         assert reply.cost_usd == PRICE.cost_usd(reply.usage) == budget.spent_usd > 0
