@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -22,7 +23,7 @@ from harness.solvers.search.generator.project_lines import ProjectLines
 from harness.solvers.search.localisation import ochiai
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
-from harness.solvers.search.solver import SearchSolver
+from harness.solvers.search.solver import CANDIDATES, SearchSolver
 from harness.solvers.search.token_model import TokenModel
 from harness.solvers.search.workspace import allowance
 from pytest_ssr.campaign.factory import open_runner
@@ -176,6 +177,19 @@ def test_it_repairs_and_the_same_seed_gives_the_same_patch(proven: Proven) -> No
 
 
 @pytest.mark.bubblewrap
+def test_each_candidate_is_kept_with_what_its_tests_said(proven: Proven, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    (attempt,) = RolloutRunner(proven.runner, proven.artifact, proven.verdict, SearchSolver(), store).attempts(1)
+    folder = store.root / "rollouts" / attempt.id
+    rows = [json.loads(line) for line in (folder / CANDIDATES).read_text().splitlines()]
+    assert attempt.patch_sha256
+    assert [row["complete"] for row in rows] == [False] * (len(rows) - 1) + [True]
+    assert {row["path"] for row in rows} == {FILE}
+    tests = {name for row in rows for name in (*row["passed"], *row["failed"])}
+    assert tests == set(proven.verdict.fail_to_pass)
+    assert rows[-1]["failed"] == []
+
+
 def test_a_policy_scores_repairs_without_the_weight_of_their_function(proven: Proven, tmp_path: Path) -> None:
     class Indifferent(Policy):
         def scores(self, source: object, scope: object, repairs: Sequence[Repair]) -> list[float]:

@@ -131,7 +131,19 @@ def _attempt_files() -> dict[str, bytes]:
     return {
         f"rollouts/{ATTEMPT}/trajectory.jsonl": text.encode(),
         f"rollouts/{ATTEMPT}/patch.diff": patch.encode(),
+        f"rollouts/{ATTEMPT}/candidates.jsonl": "".join(f"{json.dumps(row)}\n" for row in _tried()).encode(),
     }
+
+
+def _tried() -> list[Any]:
+    row = {"path": "shop/cart.py", "line": 5, "pattern": "slice", "on_top": False, "complete": False}
+    tests = [f"tests/test_cart.py::test_total[{HOSTILE}]", "tests/test_cart.py::test_empty"]
+    return [
+        {**row, "passed": [], "failed": tests},
+        {**row, "passed": tests[:1], "failed": tests[1:]},
+        {**row, "passed": "damaged"},
+        {**row, "on_top": True, "passed": tests, "failed": [], "complete": True},
+    ]
 
 
 def _call(call_id: str, name: str, arguments: dict[str, Any], content: str) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from harness.service.dashboard.summaries import Card
 from harness.service.dashboard.transcript import Turn, read_transcript
 from harness.service.filters import AttemptFilter
 from harness.service.rows import ArtifactRow, AttemptRow
+from harness.solvers.search.solver import CANDIDATES
 from pytest_ssr.errors import StoreError
+from pytest_ssr.records.decoding import decode_or_none, json_object
 from pytest_ssr.records.verdict import Verdict
 
 _FILES = ("test_script.sh", "test_parser.py", "test_files.txt")
@@ -51,6 +53,23 @@ class ArtifactPage:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedCandidate:
+    """A candidate of the solver search, with what its tests said."""
+
+    path: str
+    line: int
+    pattern: str
+    on_top: bool
+    """Whether it was tried on top of another one, which repairs some of the tests."""
+    passed: tuple[str, ...]
+    """The tests to repair that pass."""
+    failed: tuple[str, ...]
+    """The tests to repair that were run, or would be next, and do not pass."""
+    complete: bool
+    """Whether all tests pass."""
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptPage:
     """An attempt, step by step."""
 
@@ -60,6 +79,8 @@ class AttemptPage:
     """The other fields of its record."""
     turns: Sequence[Turn]
     left_out: int
+    candidates: Sequence[TriedCandidate]
+    """What the solver search has tried."""
     patch: HighlightedDiff | None
 
 
@@ -116,7 +137,16 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
         for name, value in row.record.items()
         if name not in _IN_CARDS and isinstance(value, str | int | float | list) and value not in ("", [])
     ]
-    return AttemptPage(row, cards, more, transcript.turns, transcript.left_out, _diff(patch))
+    candidates = _candidates(reads.text(f"rollouts/{row.id}/{CANDIDATES}") or "")
+    if candidates:
+        cards.insert(cards.index(("Steps", str(row.steps))), ("Candidates", str(len(candidates))))
+    return AttemptPage(row, cards, more, transcript.turns, transcript.left_out, candidates, _diff(patch))
+
+
+def _candidates(text: str) -> list[TriedCandidate]:
+    """Return the candidates in a file; lines that cannot be read are left out."""
+    found = (decode_or_none(TriedCandidate, json_object(line)) for line in text.splitlines())
+    return [candidate for candidate in found if candidate is not None]
 
 
 def _diff(text: str | None) -> HighlightedDiff | None:

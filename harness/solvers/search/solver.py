@@ -7,24 +7,29 @@ wall time, so an attempt with the same seed gives the same patch on a busy machi
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import threading
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from harness.records.trajectory import ExitReason, Journal, Step
 from harness.solvers.protocol import Solution, SolverTask, encode_patch
 from harness.solvers.search.demonstration import EDIT, demonstrate, open_conversation
+from harness.solvers.search.patterns import Repair
 from harness.solvers.search.policy import Policy
-from harness.solvers.search.workspace import SearchWorkspace, UnableError, prepare
+from harness.solvers.search.workspace import CandidateRun, SearchWorkspace, UnableError, prepare
 from pytest_ssr.errors import ProjectError, SandboxError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.storage.store import key_of
 
 SEARCH = "search"
+CANDIDATES = "candidates.jsonl"
+"""The file beside the trajectory with the candidates of an attempt, in the order in which they were tried."""
 _MAX_DEPTH = 3
 _BEAM_WIDTH = 3
 _TEMPERATURE = 1.0
@@ -51,6 +56,8 @@ class _Progress:
     """Number of tests that it repairs."""
     failed: list[CodebaseState] = field(default_factory=list)
     """Candidates that repair no test, the first ones."""
+    tried: list[dict[str, Any]] = field(default_factory=list)
+    """Each candidate with what its tests said, as plain data."""
 
     @property
     def has_budget(self) -> bool:
@@ -97,6 +104,7 @@ class SearchSolver:
         try:
             workspace = self._workspace(task)
             repaired_state = _search(workspace, Random(f"{task.id}:{seed}"), progress, journal)
+            journal.write_sibling(CANDIDATES, "".join(f"{json.dumps(row)}\n" for row in progress.tried))
         except UnableError as error:
             return Solution(None, journal.end(ExitReason.UNABLE, str(error)))
         except (SandboxError, ProjectError) as error:
@@ -209,6 +217,7 @@ def _search_level(
         progress.tries -= run.cost
         progress.seconds -= run.seconds
         progress.candidates += 1
+        progress.tried.append(_tried(workspace, repair, run, on_top=bool(base.changes)))
         if not run.repaired and not base.changes and len(progress.failed) < _MAX_FAILED:
             progress.failed.append(state)
         if run.complete and workspace.confirm(state):
@@ -220,6 +229,19 @@ def _search_level(
             if len(run.repaired) > progress.repairs:
                 progress.best_state, progress.repairs = state, len(run.repaired)
     return None
+
+
+def _tried(workspace: SearchWorkspace, repair: Repair, run: CandidateRun, *, on_top: bool) -> dict[str, Any]:
+    """Return what a page shows of a candidate. on_top: whether it was tried on top of another one."""
+    return {
+        "path": repair.path,
+        "line": repair.first,
+        "pattern": repair.pattern,
+        "on_top": on_top,
+        "passed": sorted(run.repaired),
+        "failed": sorted(set(workspace.quick_tests) - run.repaired),
+        "complete": run.complete,
+    }
 
 
 def _record(journal: Journal, pattern: str, path: str, line: int, repaired: int) -> None:
