@@ -77,7 +77,7 @@ def _fits(value: object, expected: type) -> bool:
 T = TypeVar("T")
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 _MAX_ROUNDS = 2_000
-_MAX_FUNCTIONS = 400
+_MAX_FUNCTIONS = 2_000
 _BUCKETS = 10
 _SUMMED = ("episodes", "valid", "solved", "graded", "rewards", "rewarded", "tokens", "cost_usd")
 _COUNTED = (CandidateStatus.VALID, CandidateStatus.REJECTED)

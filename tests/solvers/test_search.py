@@ -184,7 +184,7 @@ def test_each_candidate_is_kept_with_what_its_tests_said(proven: Proven, tmp_pat
     rows = [json.loads(line) for line in (folder / CANDIDATES).read_text().splitlines()]
     assert attempt.patch_sha256
     assert [row["complete"] for row in rows] == [False] * (len(rows) - 1) + [True]
-    assert {row["path"] for row in rows} == {FILE}
+    assert {row["path"] for row in rows} == {"calc.py"}
     tests = {name for row in rows for name in (*row["passed"], *row["failed"])}
     assert tests == set(proven.verdict.fail_to_pass)
     assert rows[-1]["failed"] == []

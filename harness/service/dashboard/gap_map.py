@@ -12,6 +12,7 @@ from harness.service.dashboard.tree_map import Rectangle, fitting_label, layout
 _SIZES = {"wide-only": (960, 480), "narrow": (360, 520)}
 """Width and height by the class of the element that shows it."""
 _MOST_FILES, _MOST_CELLS = 60, 40
+_FIRST_ROWS = 30
 _TITLE, _MARGIN = 18, 2
 _FAINTEST, _STRONGEST = 0.08, 0.5
 """Opacity of a function's colour; its text stays readable on the strongest."""
@@ -101,6 +102,30 @@ class GapsPage:
     maps: Sequence[GapMap]
     functions: Sequence[FunctionRow]
     survivors: Sequence[SurvivorGroup]
+    all_functions: int
+    """The number of functions, also of those that are not shown."""
+    all_survivors: int
+    """The number of surviving changes, also of those that are not shown."""
+
+    @property
+    def first(self) -> Sequence[FunctionRow]:
+        """The functions that the list begins with."""
+        return self.functions[:_FIRST_ROWS]
+
+    @property
+    def more(self) -> Sequence[FunctionRow]:
+        """The others that have survivors, which are shown on demand; those without are on the map alone."""
+        return [function for function in self.functions[_FIRST_ROWS:] if function.survived]
+
+    @property
+    def shown_survivors(self) -> int:
+        """The number of surviving changes that are shown."""
+        return sum(len(group.changes) for group in self.survivors)
+
+    @property
+    def left_out(self) -> int:
+        """The number of functions that neither the map nor the list shows."""
+        return self.all_functions - len(self.functions)
 
 
 def gaps_page(reads: Reads, campaign: str, *, jump: Callable[[str], str] = "#{}".format) -> GapsPage:
@@ -117,7 +142,7 @@ def gaps_page(reads: Reads, campaign: str, *, jump: Callable[[str], str] = "#{}"
         for row in reads.campaigns()
     ]
     maps = [gap_map(functions, css, *size) for css, size in _SIZES.items()] if functions else []
-    return GapsPage(campaign, campaigns, maps, functions, groups)
+    return GapsPage(campaign, campaigns, maps, functions, groups, *reads.gap_counts(campaign or None))
 
 
 def gap_map(functions: Sequence[FunctionRow], css: str, width: int, height: int) -> GapMap:

@@ -50,6 +50,17 @@ class Reads(Queries):
         )
         return self._rows(statement.limit(DEFAULT_LIMIT))
 
+    def gap_counts(self, campaign: str | None = None) -> tuple[int, int]:
+        """Return how many functions were changed, and how many changes survived; in one campaign or in all."""
+        where = [candidates.c.file != "", *self._own(candidates)]
+        if campaign is not None:
+            where.append(candidates.c.campaign == campaign)
+        of_functions = sa.select(candidates.c.file, candidates.c.scope).where(*where).distinct().subquery()
+        functions = self._rows(sa.select(sa.func.count()).select_from(of_functions))[0][0]
+        survived = candidates.c.status == CandidateStatus.SURVIVED
+        changes = self._rows(sa.select(sa.func.count()).select_from(candidates).where(survived, *where))[0][0]
+        return int(functions), int(changes)
+
     def has_campaign(self, campaign: str) -> bool:
         """Return whether a change of a campaign is stored."""
         return bool(self._rows(sa.select(candidates.c.path).where(candidates.c.campaign == campaign).limit(1)))
