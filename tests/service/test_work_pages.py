@@ -153,6 +153,12 @@ def test_forms_are_shown_and_accepted_by_scope(records, folder, scope, may_run, 
         assert client.post("/projects", data={"name": "a", "source": str(folder)}).status_code == 403
 
 
+def test_an_empty_store_says_what_to_do_first(client):
+    page = client.get("/").text
+    assert 'href="/projects"' in page
+    assert 'href="/jobs?kind=play"' in page
+
+
 def test_another_site_can_start_nothing(client):
     for headers in ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert client.post("/jobs", data={"kind": "leaderboard", "key": "k" * 20}, headers=headers).status_code == 403
@@ -184,7 +190,9 @@ def test_a_run_is_started_followed_and_cancelled_in_a_browser(served, browser, t
         thread.start()
         try:
             page.get_by_text("running", exact=True).wait_for(timeout=10_000)
-            page.get_by_text("round 1").wait_for(timeout=10_000)
+            page.get_by_role("cell", name="round 1").wait_for(timeout=10_000)
+            page.get_by_role("heading", name="Stages").wait_for()
+            assert not [v for v in Axe().run(page)["violations"] if v["impact"] in ("serious", "critical")]
             assert page.evaluate("document.documentElement.scrollWidth") == 390
             page.get_by_role("button", name="Cancel").click()
             page.get_by_text("cancelled", exact=True).wait_for(timeout=20_000)

@@ -46,6 +46,8 @@ class Overview:
     reward: Chart | None
     difficulty: Chart | None
     checks: Sequence[CheckRow]
+    is_empty: bool = False
+    """Whether the store has no results yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def overview(reads: Reads) -> Overview:
         reward=_rewards(found),
         difficulty=column_chart("Difficulty of the bugs", tenths),
         checks=check_rows({row.check: row.bugs for row in reads.validity()}),
+        is_empty=not totals.episodes and not any(counts.values()),
     )
 
 
