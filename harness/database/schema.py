@@ -219,6 +219,8 @@ jobs = Table(
     Column("not_before", Float, nullable=False),  # It waits at least until then.
     Column("about", Text, nullable=False),  # JSON: where its results are.
     Column("stages", Text, nullable=False),  # JSON: its stages, each with the time at which it began.
+    Column("owner", String(32), nullable=False),  # The id of the token that has submitted it; empty without one.
+    Column("usd", Float, nullable=False),  # What it may spend on models.
     Index(None, "status", "number"),
     Index(None, "project_id"),
 )
@@ -280,4 +282,5 @@ tokens = Table(
     Column("expires_at", Float),
     Column("revoked_at", Float),
     Column("used_at", Float),
+    Column("usd_per_day", Float),  # What its jobs may spend on models in 24 hours; None without a limit.
 )

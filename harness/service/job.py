@@ -70,6 +70,10 @@ class QueueErrorCode(StrEnum):
     KEY_REUSED = "key-reused"
     NOT_ENDED = "not-ended"
     SUCCEEDED = "succeeded"
+    NO_BUDGET = "no-budget"
+    """A token with a quota needs a budget for a job that uses models."""
+    QUOTA = "quota"
+    """The budget is more than is left of the token's quota."""
 
 
 class QueueError(SsrError):

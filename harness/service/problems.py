@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from harness.service.job import QueueError
+from harness.service.job import QueueError, QueueErrorCode
 from harness.service.logs import logger
 from harness.service.projects import ProjectErrorCode, ProjectRefusedError
 from pytest_ssr.errors import SettingsError, SsrError, StoreError
@@ -39,6 +39,7 @@ class ProblemCode(StrEnum):
     UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type"
     RATE_LIMITED = "rate-limited"
     TOO_MANY_STREAMS = "too-many-streams"
+    QUOTA_SPENT = "quota-spent"
     UNAVAILABLE = "unavailable"
     INTERNAL = "internal"
 
@@ -55,6 +56,7 @@ _STATUSES = {
     ProblemCode.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     ProblemCode.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     ProblemCode.RATE_LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
+    ProblemCode.QUOTA_SPENT: HTTPStatus.TOO_MANY_REQUESTS,
     ProblemCode.TOO_MANY_STREAMS: HTTPStatus.SERVICE_UNAVAILABLE,
     ProblemCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     ProblemCode.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -149,7 +151,8 @@ def add_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(QueueError)
     def queue(request: Request, error: QueueError) -> Response:
         parts = [{"location": [], "code": str(error.code)}]
-        return problem_response(ProblemCode.CONFLICT, str(error), _id(request), errors=parts)
+        code = _OF_QUEUE.get(error.code, ProblemCode.CONFLICT)
+        return problem_response(code, str(error), _id(request), errors=parts)
 
     @app.exception_handler(StoreError)
     def store(request: Request, error: StoreError) -> Response:
@@ -165,6 +168,7 @@ def add_problem_handlers(app: FastAPI) -> None:
         return problem_response(code, detail, _id(request), headers=error.headers)
 
 
+_OF_QUEUE = {QueueErrorCode.NO_BUDGET: ProblemCode.INVALID_REQUEST, QueueErrorCode.QUOTA: ProblemCode.QUOTA_SPENT}
 _OF_STATUS = {
     404: (ProblemCode.NOT_FOUND, "there is nothing at this address"),
     405: (ProblemCode.METHOD_NOT_ALLOWED, "the address has no such method; /openapi.json lists them"),

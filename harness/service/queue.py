@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from harness.database.engine import database_time, describing, reading
 from harness.database.events import add_event
 from harness.database.fitting import fitted
-from harness.database.schema import idempotency_keys, job_lines, jobs
+from harness.database.schema import idempotency_keys, job_lines, jobs, tokens
 from harness.records.job_reports import JobReport
 from harness.service.job import (
     Claim,
@@ -67,7 +67,8 @@ MAX_FAULTS = 20
 """How often a job is begun again after faults of the infrastructure, over about an hour and a half."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 _MAX_ERROR_CHARS = 4_000
-_KEY_S = 86_400.0
+_DAY_S = 86_400.0
+_KEY_S = _DAY_S
 """How long the key of a request is remembered."""
 _NOT_HELD: Mapping[str, Any] = {"worker_id": "", "lease_token": "", "lease_until": 0.0, "stage": ""}
 
@@ -85,10 +86,15 @@ class JobQueue:
         settings: Mapping[str, Any],
         project_id: str | None = None,
         idempotency_key: str | None = None,
+        *,
+        owner: str = "",
+        uses_models: bool = False,
     ) -> Job:
         """Add a job and return it; with a key that was used for the same request, return the job of that request.
 
-        settings: validated ones (`jobs.validated`). Raises QueueError if the key was used for another request.
+        settings: validated ones (`jobs.validated`). owner: the id of the token that submits it. uses_models: whether it
+        may cost something. Raises QueueError if the key was used for another request, and if the owner's quota does not
+        allow the job.
         """
         text = json.dumps(dict(settings), sort_keys=True)
         job_id = secrets.token_hex(16)
@@ -98,6 +104,9 @@ class JobQueue:
                 earlier = _earlier_job(connection, idempotency_key, request, job_id)
                 if earlier is not None:
                     return earlier
+            usd = float(settings.get("budget_usd", 0.0)) if uses_models else 0.0
+            if uses_models and owner:
+                _require_quota(connection, owner, settings.get("budget_usd"))
             row = {
                 **dict.fromkeys(("stage", "error_code", "error", "result", "worker_id", "lease_token"), ""),
                 "id": job_id,
@@ -113,6 +122,8 @@ class JobQueue:
                 "not_before": 0.0,
                 "about": "{}",
                 "stages": "[]",
+                "owner": owner,
+                "usd": usd,
                 "created_at": database_time(connection),
             }
             job = Job.of(connection.execute(sa.insert(jobs).values(row).returning(*jobs.c)).one())
@@ -266,7 +277,8 @@ class JobQueue:
     def retry(self, job_id: str) -> Job | None:
         """Put a job that failed or was cancelled into the queue again; return it, or None if it does not exist.
 
-        Raises QueueError for a job that has not ended, or has succeeded.
+        What it may spend counts again. Raises QueueError for a job that has not ended, or has succeeded, and if its
+        owner's quota does not allow it.
         """
         with describing(self.engine.url), self.engine.begin() as connection:
             job = _find(connection, job_id, lock=True)
@@ -276,10 +288,26 @@ class JobQueue:
                 raise QueueError(f"the job {job_id} has not ended; cancel it first", code=QueueErrorCode.NOT_ENDED)
             if job.status is JobStatus.SUCCEEDED:
                 raise QueueError(f"the job {job_id} has succeeded; submit a new one", code=QueueErrorCode.SUCCEEDED)
+            spending = self._spend_again(connection, job)
             cleared = dict.fromkeys(("stage", "error_code", "error", "result", "worker_id"), "")
             values: dict[str, Any] = {"cancel_requested": False, "started_at": None, "ended_at": None}
-            values |= dict.fromkeys(("attempt", "faults", "not_before"), 0)
+            values |= {**dict.fromkeys(("attempt", "faults", "not_before"), 0), **spending}
             return _update(connection, jobs.c.id == job_id, status=JobStatus.QUEUED, **cleared, **values)
+
+    def _spend_again(self, connection: sa.Connection, job: Job) -> dict[str, float]:
+        """Return what changes in a job that may spend its budget once more; raises QueueError if its owner's quota does
+        not allow it.
+        """
+        row = connection.execute(sa.select(jobs.c.owner, jobs.c.usd).where(jobs.c.id == job.id)).one()
+        if not row.usd:
+            return {}
+        budget_usd = float(job.settings.get("budget_usd", 0.0))
+        if row.owner:
+            _require_quota(connection, row.owner, budget_usd)
+        now = database_time(connection)
+        # It counts from now on, with what it may have spent in the 24 hours before.
+        earlier = row.usd if job.created_at > now - _DAY_S else 0.0
+        return {"usd": earlier + budget_usd, "created_at": now}
 
     def _has_work(self) -> bool:
         """Return whether a claim may find something, without a lock that would stop writers."""
@@ -311,6 +339,28 @@ class JobQueue:
                 _update(connection, same, status=JobStatus.FAILED, error_code=code, error=error, **ended)
             else:
                 _update(connection, same, status=JobStatus.QUEUED, **{**ended, "ended_at": None})
+
+
+def _require_quota(connection: sa.Connection, owner: str, budget_usd: float | None) -> None:
+    """Raise QueueError unless a job with this budget is within its owner's quota.
+
+    Counted are the budgets of the owner's jobs of the last 24 hours, except those cancelled before they began.
+    """
+    # Locked, so that two requests at the same time do not both see what is left.
+    quota = connection.scalar(sa.select(tokens.c.usd_per_day).where(tokens.c.id == owner).with_for_update())
+    if quota is None:
+        return
+    now = database_time(connection)
+    has_begun = (jobs.c.status != JobStatus.CANCELLED) | jobs.c.started_at.is_not(None)
+    recent = sa.select(sa.func.coalesce(sa.func.sum(jobs.c.usd), 0.0))
+    recent = recent.where(jobs.c.owner == owner, jobs.c.created_at > now - _DAY_S, has_begun)
+    left = quota - float(connection.scalar(recent) or 0.0)
+    if budget_usd is None:
+        message = f"the token has a quota: set budget_usd, at most {max(0.0, left):.2f} now"
+        raise QueueError(message, code=QueueErrorCode.NO_BUDGET)
+    if budget_usd > left:
+        message = f"{max(0.0, left):.2f} USD of the token's quota of {quota:g} USD in 24 hours are left"
+        raise QueueError(message, code=QueueErrorCode.QUOTA)
 
 
 def _is_due(now: float) -> sa.ColumnElement[bool]:

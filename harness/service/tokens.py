@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -47,6 +47,8 @@ class Token:
     expires_at: float | None
     revoked_at: float | None
     used_at: float | None
+    usd_per_day: float | None = None
+    """What its jobs may spend on models in 24 hours; None without a limit."""
 
     def is_valid(self, now: float) -> bool:
         """Return whether it can be used."""
@@ -59,12 +61,17 @@ class Tokens:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def create(self, name: str, scope: Scope, *, expires_at: float | None = None) -> tuple[Token, str]:
-        """Return a new token and its secret, which cannot be read again; raises SettingsError for an invalid name."""
+    def create(
+        self, name: str, scope: Scope, *, expires_at: float | None = None, usd_per_day: float | None = None
+    ) -> tuple[Token, str]:
+        """Return a new token and its secret, which cannot be read again; raises SettingsError for an invalid name.
+
+        usd_per_day: what its jobs may spend on models in 24 hours; None without a limit.
+        """
         if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
             raise SettingsError(f"the name of a token needs 1 to {_MAX_NAME} printable characters", option="name")
         secret = PREFIX + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(8), name, scope, self.now(), expires_at, None, None)
+        token = Token(secrets.token_hex(8), name, scope, self.now(), expires_at, None, None, usd_per_day)
         values = {
             "id": token.id,
             "name": name,
@@ -72,6 +79,7 @@ class Tokens:
             "scope": str(scope),
             "created_at": token.created_at,
             "expires_at": expires_at,
+            "usd_per_day": usd_per_day,
         }
         with describing(self._engine.url), self._engine.begin() as connection:
             connection.execute(sa.insert(tokens).values(values))
@@ -133,4 +141,5 @@ def hash_of(secret: str) -> str:
 
 
 def _token(row: Any) -> Token:
-    return Token(row.id, row.name, Scope(row.scope), row.created_at, row.expires_at, row.revoked_at, row.used_at)
+    values = {field.name: getattr(row, field.name) for field in fields(Token)}
+    return Token(**{**values, "scope": Scope(row.scope)})

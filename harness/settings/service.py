@@ -111,6 +111,13 @@ class CreateTokenSettings(TokenSettings):
         "read", "SCOPE", "read; run: also start and cancel jobs; admin: also add and remove projects", is_own=True
     )
     days: int | None = option(None, "N", "days until it expires (default: never)", bound=AT_LEAST_1, is_own=True)
+    usd_per_day: float | None = option(
+        None,
+        "USD",
+        "what its jobs may spend on models in 24 hours: the sum of their budgets (default: no limit)",
+        bound=NOT_NEGATIVE,
+        is_own=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,40 @@ def test_a_fault_of_the_infrastructure_uses_up_no_attempt_and_the_job_waits(queu
     assert (retried.faults, retried.not_before) == (0, 0.0)
 
 
+def test_what_the_jobs_of_a_token_may_spend_is_limited(queue: JobQueue) -> None:
+    token, _ = Tokens(queue.engine).create("t", Scope.RUN, usd_per_day=5.0)
+
+    def submit(budget_usd: float | None, owner: str = token.id, *, uses_models: bool = True) -> str:
+        settings = {} if budget_usd is None else {"budget_usd": budget_usd}
+        return queue.submit(JobKind.PLAY, settings, owner=owner, uses_models=uses_models).id
+
+    def refused(budget_usd: float | None) -> QueueErrorCode:
+        with pytest.raises(QueueError) as error:
+            submit(budget_usd)
+        return error.value.code
+
+    assert refused(None) is QueueErrorCode.NO_BUDGET
+    first, second = submit(3.0), submit(2.0)
+    assert refused(0.01) is QueueErrorCode.QUOTA
+    submit(None, uses_models=False)
+    submit(100.0, owner="another")
+    queue.cancel(second)
+    assert refused(2.01) is QueueErrorCode.QUOTA
+    third = submit(2.0)
+    claim = claimed(queue)
+    assert claim.job.id == first
+    queue.finish(claim, Outcome(status=JobStatus.FAILED))
+    with pytest.raises(QueueError) as error:
+        queue.retry(first)
+    assert error.value.code is QueueErrorCode.QUOTA
+    queue.cancel(third)
+    with queue.engine.begin() as connection:
+        connection.execute(sa.update(jobs).where(jobs.c.id == first).values(created_at=1.0))
+    assert queue.retry(first) is not None
+    assert refused(2.01) is QueueErrorCode.QUOTA
+    assert submit(2.0)
+
+
 def test_a_wait_that_was_set_by_a_clock_ahead_of_ours_is_over(queue: JobQueue) -> None:
     job_id = submitted(queue)
     with queue.engine.begin() as connection:

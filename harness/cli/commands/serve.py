@@ -65,7 +65,9 @@ def create_token(settings: CreateTokenSettings) -> int:
     from harness.service.tokens import Scope
 
     expires_at = tokens.now() + settings.days * _DAY_S if settings.days is not None else None
-    token, secret = tokens.create(settings.name, Scope(settings.scope), expires_at=expires_at)
+    token, secret = tokens.create(
+        settings.name, Scope(settings.scope), expires_at=expires_at, usd_per_day=settings.usd_per_day
+    )
     if settings.json:
         print(json.dumps({**asdict(token), "token": secret}))
     else:
@@ -82,7 +84,7 @@ def list_tokens(settings: ListTokensSettings) -> int:
         print(json.dumps({"tokens": [asdict(token) for token in found]}))
     terminal = Terminal(quiet=settings.json)
     for token in found:
-        terminal.echo(f"{token.id}  {token.scope:5}  {_state(token, now):10}  {token.name}")
+        terminal.echo(f"{token.id}  {token.scope:5}  {_state(token, now):10}  {token.name}{_quota(token)}")
     return ExitCode.DONE
 
 
@@ -146,6 +148,10 @@ def _tokens(root: Path) -> Tokens:
         # Perhaps another folder was meant, whose service would not know the token.
         Terminal().note(f"{root.absolute()} is a new store")
     return tokens
+
+
+def _quota(token: Token) -> str:
+    return f"  {token.usd_per_day:g} USD a day" if token.usd_per_day is not None else ""
 
 
 def _state(token: Token, now: float) -> str:

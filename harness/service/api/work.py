@@ -18,7 +18,7 @@ from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
 from harness.service.queries import DEFAULT_LIMIT, Queries
 from harness.service.queue import JobQueue
-from harness.service.registered_models import RegisteredModels
+from harness.service.registered_models import RegisteredModels, models_in
 from harness.service.rows import EpisodeRow
 from pytest_ssr.errors import SettingsError
 
@@ -291,7 +291,8 @@ def _submit(
         raise SettingsError("there is no such project; GET /api/v1/projects lists them", option="project_id")
     # A key is its sender's: others learn nothing about the job.
     key = f"{sender.id}:{idempotency_key}" if idempotency_key is not None else None
-    return queue.submit(new.kind, settings, new.project_id, key)
+    uses_models = bool(models_in(settings))
+    return queue.submit(new.kind, settings, new.project_id, key, owner=sender.id, uses_models=uses_models)
 
 
 @router.get("/jobs/{job_id}", tags=["jobs"])

@@ -19,8 +19,8 @@ from harness.service.dashboard.pages import Pages
 from harness.service.dashboard.rendering import link
 from harness.service.problems import not_found
 from harness.service.projects import ProjectRefusedError, Projects
-from harness.service.queue import JobQueue
-from harness.service.registered_models import RegisteredModels
+from harness.service.queue import JobQueue, QueueError
+from harness.service.registered_models import RegisteredModels, models_in
 from harness.service.tokens import Scope
 from pytest_ssr.errors import SettingsError
 
@@ -71,7 +71,12 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
                 raise SettingsError("the project was removed; choose another")
         except SettingsError as error:
             return show(request, work.job_form(sent.get("kind", ""), known, sent, str(error)), code=_INVALID)
-        job = queue.submit(kind, settings, project, f"{sender.id}:{key}")
+        try:
+            uses_models = bool(models_in(settings))
+            sent_by = f"{sender.id}:{key}"
+            job = queue.submit(kind, settings, project, sent_by, owner=sender.id, uses_models=uses_models)
+        except QueueError as error:
+            return show(request, work.job_form(kind, known, sent, str(error)), code=_INVALID)
         return RedirectResponse(link("job", job.id), _SEE_OTHER)
 
     @router.get("/jobs/{job_id}")

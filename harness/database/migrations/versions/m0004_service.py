@@ -1,4 +1,4 @@
-"""Add whether an injector's bug is valid, what jobs print, their stages, their waits after faults, and models."""
+"""Add whether an injector's bug is valid, what jobs print, their stages, their waits after faults, models, quotas."""
 
 from typing import Any
 
@@ -12,6 +12,8 @@ _NEW_IN_JOBS: dict[str, tuple[sa.types.TypeEngine[Any], str]] = {
     "not_before": (sa.Float(), "0"),
     "about": (sa.Text(), "{}"),
     "stages": (sa.Text(), "[]"),
+    "owner": (sa.String(length=32), ""),
+    "usd": (sa.Float(), "0"),
 }
 
 
@@ -20,6 +22,7 @@ def upgrade() -> None:
     op.add_column("rollouts", sa.Column("valid", sa.Boolean(), nullable=True))
     for name, (kind, default) in _NEW_IN_JOBS.items():
         op.add_column("jobs", sa.Column(name, kind, nullable=False, server_default=default))
+    op.add_column("tokens", sa.Column("usd_per_day", sa.Float(), nullable=True))
     op.create_table(
         "job_lines",
         sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
@@ -49,4 +52,5 @@ def downgrade() -> None:
     op.drop_table("job_lines")
     for name in _NEW_IN_JOBS:
         op.drop_column("jobs", name)
+    op.drop_column("tokens", "usd_per_day")
     op.drop_column("rollouts", "valid")
