@@ -16,7 +16,7 @@ from dashboard_store import ARTIFACT, ATTEMPT, HOSTILE, RUN
 
 PAGES = (
     *("/", "/runs", "/episodes", "/artifacts", "/attempts", "/models", "/gaps", "/docs"),
-    *(f"/runs/{RUN}", f"/artifacts/{ARTIFACT}", f"/attempts/{ATTEMPT}"),
+    *(f"/comparison?left={RUN}&right={RUN}", f"/runs/{RUN}", f"/artifacts/{ARTIFACT}", f"/attempts/{ATTEMPT}"),
 )
 
 

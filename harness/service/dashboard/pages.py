@@ -14,6 +14,7 @@ from fastapi.staticfiles import StaticFiles
 
 from harness.service.dashboard import details, gap_map, summaries
 from harness.service.dashboard.api_page import api_page
+from harness.service.dashboard.comparison import comparison_page
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import STATIC, render
 from harness.service.dashboard.summaries import following, page_after
@@ -62,7 +63,7 @@ class Problem:
     request_id: str = ""
 
 
-_SECTIONS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
+_SECTIONS = {"comparison": "runs", "job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def static_files() -> StaticFiles:
@@ -116,6 +117,10 @@ def _add_more(router: APIRouter, pages: Pages) -> None:
     @router.get("/gaps")
     def gaps(request: Request, campaign: str = "") -> Response:
         return pages.show(request, "gaps", gap_map.gaps_page(reads, campaign[:_MOST_FILTER]))
+
+    @router.get("/comparison")
+    def comparison(request: Request, left: str = "", right: str = "") -> Response:
+        return pages.show(request, "comparison", comparison_page(reads, left[:_MOST_FILTER], right[:_MOST_FILTER]))
 
     @router.get("/docs")
     def docs(request: Request) -> Response:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from harness.database.schema import artifacts, candidates, rollouts, rounds
+from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from harness.service.queries import DEFAULT_LIMIT, Queries
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.candidate_result import CandidateStatus
@@ -49,6 +49,27 @@ class Reads(Queries):
             .order_by(sa.func.max(candidates.c.stored_at).desc())
         )
         return self._rows(statement.limit(DEFAULT_LIMIT))
+
+    def shared_bugs(self, left: str, right: str) -> Sequence[Row]:
+        """Return the bugs that two runs have, with the attempts of each; those that differ most in them first."""
+        one, other = episodes.alias("one"), episodes.alias("other")
+        change = sa.cast(other.c.solved, sa.Float) / sa.func.nullif(other.c.graded, 0)
+        change -= sa.cast(one.c.solved, sa.Float) / sa.func.nullif(one.c.graded, 0)
+        statement = (
+            sa.select(
+                one.c.artifact_id,
+                one.c.operator,
+                one.c.scope,
+                one.c.solved.label("left_solved"),
+                one.c.graded.label("left_graded"),
+                other.c.solved.label("right_solved"),
+                other.c.graded.label("right_graded"),
+            )
+            .join_from(one, other, one.c.artifact_id == other.c.artifact_id)
+            .where(one.c.run == left, other.c.run == right, one.c.artifact_id != "")
+            .order_by(sa.func.abs(sa.func.coalesce(change, 0.0)).desc(), one.c.artifact_id)
+        )
+        return self._rows(statement.limit(_MOST_DIFFS))
 
     def gap_counts(self, campaign: str | None = None) -> tuple[int, int]:
         """Return how many functions were changed, and how many changes survived; in one campaign or in all."""
