@@ -72,8 +72,14 @@ def _estimate(
         estimate = (row[of] or {}).get(key) if of else row.get(key)
         return estimate[part] if estimate else None
 
+    def shown(row: Row) -> str:
+        tasks = get(row, "tasks")
+        # Rates over other tasks cannot be compared: pass@2 may be below pass@1.
+        is_of_fewer = bool(of) and tasks is not None and tasks < row["tasks"]
+        return f"{write(get(row, 'value'))} ({tasks:.0f} tasks)" if is_of_fewer else write(get(row, "value"))
+
     return [
-        Column(key, title, description, lambda r: write(get(r, "value")), lambda r: get(r, "value")),
+        Column(key, title, description, shown, lambda r: get(r, "value")),
         Column(
             f"{key}_by_task",
             "95 % by task",
@@ -118,7 +124,11 @@ def solver_columns(board: Board) -> list[Column]:
     for k in rows[0]["pass_at"] if rows else ():
         if k != "1" or len(rows[0]["pass_at"]) > 1:
             columns += _estimate(
-                k, f"pass@{k} %", f"The probability that {k} attempts include a resolved one.", share, of="pass_at"
+                k,
+                f"pass@{k} %",
+                f"The probability that {k} attempts include a resolved one, over the tasks with {k} graded ones.",
+                share,
+                of="pass_at",
             )
     for key, title, description in (
         ("cost_usd", "USD", "Mean cost of a graded attempt."),
