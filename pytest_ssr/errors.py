@@ -130,6 +130,10 @@ class SettingsError(SsrError):
         self.option = option
 
 
+class DiskFullError(SettingsError):
+    """A disk has no space for the results of a command that has not begun."""
+
+
 class ActionError(SsrError):
     """An environment cannot take this action: it is not an action, or there is no episode."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from harness.rollouts.player_factory import PlayerFactory
-from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError, SsrError
+from pytest_ssr.errors import DiskFullError, MissingExtraError, ModelError, SettingsError, SsrError
 
 T = TypeVar("T")
 _LEAST_BYTES = 64 << 20
@@ -37,8 +37,9 @@ class Preflight:
         self._obstacles += players.failures()
         free = shutil.disk_usage(next(folder for folder in (store, *store.absolute().parents) if folder.exists())).free
         if free < _LEAST_BYTES:
+            # Alone: for a job it is no fault of its own.
             problem = f"the disk of {store} has {free >> 20} MiB left; results need space (--store)"
-            self._obstacles.append(SettingsError(problem, option="store"))
+            raise DiskFullError(problem, option="store")
         if len(self._obstacles) == 1 and isinstance(self._obstacles[0], SettingsError | MissingExtraError):
             raise self._obstacles[0]
         if self._obstacles:

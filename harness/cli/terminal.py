@@ -11,7 +11,7 @@ import unicodedata
 import weakref
 from collections.abc import Callable
 
-from harness.records.job_reports import JobReport, Stage
+from harness.records.job_reports import STATUS_LINES, JobReport, Stage
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.interrupts import Background, background, pause
 from pytest_ssr.progress import format_duration
@@ -76,10 +76,6 @@ _CODES = {
     "survived": "33",
     "heading": "1",
 }
-
-
-STATUS_LINES = "SSR_STATUS_LINES"
-"""A variable with which all progress is written to standard error as reports, for a program that follows it."""
 
 
 _opened: weakref.WeakSet[Terminal] = weakref.WeakSet()
@@ -162,13 +158,13 @@ class Terminal:
         """Report that a stage of the work begins, to a program that follows."""
         self._follow(JobReport(stage=stage))
 
-    def about(self, **ids: str) -> None:
-        """Report where the results are, to a program that follows: `run` of self-play, `campaign` of an injection."""
-        self._follow(JobReport(about=ids))
+    def about(self, *, run: str = "", campaign: str = "") -> None:
+        """Report where the results are, to a program that follows."""
+        self._follow(JobReport(run=run, campaign=campaign))
 
     def _follow(self, report: JobReport) -> None:
         if self._followed:
-            print(report.to_line(), file=sys.stderr, flush=True)
+            report.send()
 
     def _clear(self) -> None:
         if self._shown:

@@ -13,7 +13,7 @@ from typing import Any
 from harness.models.budget import Budget, BudgetedModel
 from harness.models.middleware import CachingModel, RetryingModel
 from harness.models.protocol import Model
-from harness.models.registry import Entry, NamedModel, Registry, priced
+from harness.models.registry import Entry, NamedModel, Registry, hidden_error, priced
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.models.urls import masked
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
@@ -99,20 +99,25 @@ def open_model(
     model: Model
     if scheme == "model" and rest:
         entry = entry_of(rest, registry)
-        opened = open_model(
-            entry.model,
-            budget=budget,
-            cache=cache,
-            url=entry.url,
-            context_tokens=entry.context or context_tokens,
-            timeout_s=timeout_s,
-            ready_s=ready_s,
-            vllm_arguments=vllm_arguments,
-            offered=offered,
-            registry={entry.model: replace(entry, model="")},
-            key=entry.key,
-        )
-        return NamedModel(opened, rest)
+        try:
+            opened = open_model(
+                entry.model,
+                budget=budget,
+                cache=cache,
+                url=entry.url,
+                context_tokens=entry.context or context_tokens,
+                timeout_s=timeout_s,
+                ready_s=ready_s,
+                vllm_arguments=vllm_arguments,
+                offered=offered,
+                registry={entry.model: replace(entry, model="")},
+                key=entry.key,
+            )
+        except (ModelError, SettingsError) as error:
+            if not entry.hidden:
+                raise
+            raise hidden_error(ModelError(str(error)), rest) from None
+        return NamedModel(opened, rest, hides=entry.hidden)
     settings: dict[str, Any] = {"context_tokens": context_tokens, "timeout_s": timeout_s}
     if scheme == "scripted" and rest:
         from harness.models.scripted import ScriptedModel

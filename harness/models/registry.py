@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from harness.models.budget import BudgetSpentError
 from harness.models.middleware import ModelWrapper
 from harness.models.protocol import Model, ToolSchema, label_of
+from harness.records.job_reports import JobReport
 from harness.records.messages import Message, Reply, Sampling, Usage
-from pytest_ssr.errors import SettingsError
-from pytest_ssr.records.decoding import Amount, Natural, of_shape
+from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
+from pytest_ssr.records.decoding import Amount, TokenCount, of_shape
 
 _TOKENS = 1_000_000
 
@@ -58,9 +60,21 @@ class PricedModel(ModelWrapper):
 class NamedModel(ModelWrapper):
     """Wraps a model that has a name in the registry, which takes the place of its address."""
 
-    def __init__(self, model: Model, name: str) -> None:
+    def __init__(self, model: Model, name: str, *, hides: bool = False) -> None:
+        """hides: errors show nothing of the server."""
         super().__init__(model)
-        self.name = name
+        self.name, self._hides = name, hides
+
+    @property
+    def remarks(self) -> str:
+        """What is missing on the wrapped model's server."""
+        return super().remarks.replace(self._model.name, self.name)
+
+    @property
+    def failure(self) -> ModelError | None:
+        """Why no request to the wrapped model can succeed; None if no reason is known."""
+        failure = super().failure
+        return hidden_error(failure, self.name) if failure is not None and self._hides else failure
 
     @property
     def identity(self) -> str:
@@ -74,11 +88,28 @@ class NamedModel(ModelWrapper):
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Query the model."""
-        return self._model.reply(messages, tools=tools, sampling=sampling)
+        try:
+            return self._model.reply(messages, tools=tools, sampling=sampling)
+        except ModelError as error:
+            if not self._hides:
+                raise
+            raise hidden_error(error, self.name) from None
 
     def session(self, rollout: str) -> Model:
         """Return the model for one rollout."""
-        return NamedModel(self._model.session(rollout), self.name)
+        return NamedModel(self._model.session(rollout), self.name, hides=self._hides)
+
+
+def hidden_error(error: ModelError, name: str) -> ModelError:
+    """Return an error that shows nothing of the server; the cause is reported to the program that follows."""
+    JobReport(private=f"model:{name}: {error}").send()
+    message = f"model:{name} gave no reply; the worker's log has the cause"
+    if isinstance(error, ContextError):
+        return ContextError(message, prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens)
+    if isinstance(error, BudgetSpentError):
+        return error
+    kind = RefusedError if isinstance(error, RefusedError) else ModelError
+    return kind(message, retry=error.retry, wait_s=error.wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +122,14 @@ class Entry:
     """The server of a model named PROVIDER/MODEL."""
     key: str = ""
     """The environment variable that holds its key; empty for the one of its provider, or for `SSR_VLLM_KEY`."""
-    context: Natural = 0
+    context: TokenCount = 0
     """Tokens of a prompt and its reply; 0 for the server's value."""
     input: Amount | None = None
     """The price of the tokens of prompts, in USD per million, like the next two; None if it is unknown."""
     output: Amount | None = None
     cached: Amount | None = None
+    hidden: bool = False
+    """Whether errors show nothing of its server, because others read them."""
 
     @property
     def price(self) -> Price | None:
@@ -146,7 +179,7 @@ def read_entry(data: object, place: str) -> Entry:
     if (entry.input is None) != (entry.output is None) or (entry.cached is not None and entry.input is None):
         problem = "a price has `input` and `output`"
     elif not entry.model and (entry.input is None or entry.url or entry.key or entry.context):
-        problem = "an entry has a `model`, or only a price"
+        problem = "`url`, `key` and `context` need a `model`; without one, an entry is a price: `input` and `output`"
     elif entry.key and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", entry.key):
         problem = "`key` is the name of an environment variable, not a key"
     if problem:

@@ -130,7 +130,9 @@ class PlayerFactory:
         """Return why requests to opened models cannot succeed; nothing with a cache, which may have all replies."""
         if self.cache is not None:
             return []
-        found = {name: failure_of(model) for name, model in self._models.items() if not is_started_late(name)}
+        found = {
+            name: failure_of(model) for name, model in self._models.items() if not is_started_late(self._meant(name))
+        }
         return [failure for failure in found.values() if failure is not None]
 
     def solver(
@@ -189,10 +191,13 @@ class PlayerFactory:
         """Return mini-swe-agent with a model; raises SettingsError or MissingExtraError if it cannot run here."""
         entry, url = self.registry.get(model), self.url
         if model.startswith(NAMED):
-            entry = entry_of(model.removeprefix(NAMED), self.registry)
+            name, entry = model, entry_of(model.removeprefix(NAMED), self.registry)
             model, url = entry.model, entry.url
-            if entry.key:
-                raise SettingsError(f"{MINI}{model}: mini-swe-agent takes the key from its provider's variable alone")
+            if entry.key or (entry.url and entry.hidden):
+                raise SettingsError(
+                    f"{MINI}{name}: mini-swe-agent takes the key from its provider's variable, and in a job models of "
+                    "providers alone"
+                )
         if "/" not in model or not is_model(model) or model.startswith(("plugin:", "vllm:", "scripted:")):
             raise SettingsError(
                 f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with "

@@ -116,8 +116,9 @@ def _probes() -> APIRouter:
     router = APIRouter(tags=["probes"])
 
     @router.get("/health")
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:
         """Answer while the process works."""
+        # In the loop: threads may all wait for the database.
         return {"status": "up"}
 
     @router.get("/ready", responses={503: {"model": Readiness}})

@@ -22,6 +22,8 @@ class Trouble(StrEnum):
 
     DISK_FULL = "disk-full"
     """The disk of the store has no space left: no result can be stored."""
+    STORE_AWAY = "store-away"
+    """The folder of the store cannot be reached."""
     JOBS_WAIT = "jobs-wait"
     """Jobs wait after a fault of the database, of the files or of a sandbox."""
 
@@ -33,11 +35,12 @@ class Trouble(StrEnum):
     @property
     def stops_writing(self) -> bool:
         """Whether nothing can be stored."""
-        return self is Trouble.DISK_FULL
+        return self is not Trouble.JOBS_WAIT
 
 
 _TEXTS = {
     Trouble.DISK_FULL: "The disk of the store is full: results cannot be stored, and jobs wait until there is space.",
+    Trouble.STORE_AWAY: "The folder of the store cannot be reached: results can neither be read nor stored.",
     Trouble.JOBS_WAIT: "Jobs wait after a fault of the infrastructure; they begin again by themselves.",
 }
 
@@ -45,8 +48,11 @@ _TEXTS = {
 def troubles(engine: sa.Engine, folder: Path) -> Sequence[Trouble]:
     """Return what is wrong. folder: of the store. Raises StoreError if the database does not answer."""
     found = []
-    if shutil.disk_usage(folder).free < _LEAST_BYTES:
-        found.append(Trouble.DISK_FULL)
+    try:
+        if shutil.disk_usage(folder).free < _LEAST_BYTES:
+            found.append(Trouble.DISK_FULL)
+    except OSError:
+        found.append(Trouble.STORE_AWAY)
     waits = sa.exists().where(jobs.c.status == JobStatus.QUEUED, jobs.c.faults > 0)
     with describing(engine.url), reading(engine).connect() as connection:
         if connection.scalar(sa.select(waits)):

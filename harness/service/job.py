@@ -149,7 +149,7 @@ class JobLine:
     number: int
     """Its place in the log of all jobs."""
     attempt: int
-    """The attempt of the job, counted from 1."""
+    """The how manieth time that the job has begun, counted from 1."""
     kind: str
     """valid, bad, missed, survived, heading, or empty."""
     text: str

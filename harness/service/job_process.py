@@ -22,9 +22,20 @@ from pytest_ssr.sandbox.counting import VARIABLE as SANDBOX_COUNTS
 from pytest_ssr.sandbox.counting import counts_in
 from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 
+_FOLDER = "ssr-job-"
 _MAX_OUTPUT_BYTES = 256 << 20
 _MOST_AT_ONCE = 1 << 20
 """Bytes of reports that are read at once."""
+_MOST_KEPT = 64 << 20
+"""Bytes of reports after which those that were read are removed from the disk."""
+
+
+def remove_left_over() -> None:
+    """Remove the folders of jobs whose workers were killed on this machine."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        pid = path.name.removeprefix(_FOLDER).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class JobProcess:
@@ -34,11 +45,13 @@ class JobProcess:
         """Start the first command; raises OSError if it does not start."""
         self.plan = plan
         self._waiting = [*plan.before, plan.argv]
-        self.folder = Path(tempfile.mkdtemp(prefix="ssr-job-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
         """The folder that the commands run in, which is removed at the end."""
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = False
-        self._read_to = 0
+        self._started = 0
+        """How many of the commands have begun."""
+        self._read_command, self._read_to = 0, 0
         try:
             # A command reads the nearest one: without it, that of a folder above, which others may be able to write.
             (self.folder / "pyproject.toml").touch()
@@ -75,16 +88,38 @@ class JobProcess:
 
         is_over: they have ended, so that a line without an end is complete, too.
         """
+        found: list[JobReport] = []
+        for command in range(self._read_command, self._started):
+            is_last = command == self._started - 1
+            lines = self._new_lines(command, is_over=is_over or not is_last)
+            # What git says comes from a server of somebody else, which is no command of ours.
+            is_own = command == len(self.plan.before)
+            found += [JobReport.from_line(line) if is_own else JobReport(line=line) for line in lines]
+            if not is_last:
+                self._read_command, self._read_to = command + 1, 0
+        return found
+
+    def _new_lines(self, command: int, *, is_over: bool) -> list[str]:
+        path = self._errors_of(command)
         try:
-            with (self.folder / "stderr").open("rb") as file:
-                file.seek(max(self._read_to, file.seek(0, os.SEEK_END) - _MOST_AT_ONCE))
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self._read_to, size - _MOST_AT_ONCE))
                 start, data = file.tell(), file.read(_MOST_AT_ONCE)
+            # At its end alone: other characters that Python takes for ends of lines may be part of what is quoted.
+            complete = data if is_over else data[: data.rfind(b"\n") + 1]
+            self._read_to = start + len(complete)
+            if size > _MOST_KEPT:
+                # The command appends, so that it goes on at the beginning.
+                os.truncate(path, 0)
+                self._read_to = 0
         except OSError:
             return []
-        complete = data if is_over else data[: data.rfind(b"\n") + 1]
-        self._read_to = start + len(complete)
-        lines = (line.strip() for line in complete.decode("utf-8", "backslashreplace").splitlines())
-        return [JobReport.from_line(line) for line in lines if line]
+        lines = (line.strip() for line in complete.decode("utf-8", "backslashreplace").split("\n"))
+        return [line for line in lines if line]
+
+    def _errors_of(self, command: int) -> Path:
+        return self.folder / f"stderr-{command}"
 
     def output(self) -> Mapping[str, Any]:
         """Return the JSON object that the command has printed, empty if it has printed something else."""
@@ -123,10 +158,11 @@ class JobProcess:
     def _start_next(self) -> None:
         argv = self._waiting.pop(0)
         self._process = self._start(argv)
+        self._started += 1
 
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         inherited = {name: value for name, value in os.environ.items() if name not in self.plan.unset}
-        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("ab") as err:
+        with (self.folder / "stdout").open("wb") as out, self._errors_of(self._started).open("ab") as err:
             return subprocess.Popen(
                 [*die_with_parent(), *argv],
                 stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -312,8 +312,8 @@ def plan_of(
         _require_folder(folder_of_project)
     flags += [f"--store={store.root}", "--json", *_environment(project, sandbox)]
     files = {}
-    if used := {name: asdict(models[name]) for name in models_in(checked).values()}:
-        # The command learns of no other.
+    if used := {name: asdict(replace(models[name], hidden=True)) for name in models_in(checked).values()}:
+        # The command learns of no other, and readers of its errors nothing of their servers.
         files[_MODELS_FILE] = json.dumps(used)
         flags.append(f"--models={_MODELS_FILE}")
     if job.kind in (JobKind.PLAY, JobKind.INJECT):

@@ -61,8 +61,8 @@ LEASE_S = 30.0
 MAX_ATTEMPTS = 5
 """How often a job is begun before it fails; only lost workers use up attempts."""
 MAX_STAGE_CHARS = 300
-MAX_LINES = 5_000
-"""Lines of a job's log that are kept."""
+MAX_LINES = 2_000
+"""Lines of a job's log that are kept each time that it begins."""
 MAX_FAULTS = 20
 """How often a job is begun again after faults of the infrastructure, over about an hour and a half."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
@@ -192,7 +192,7 @@ class JobQueue:
             if job is None:
                 return False
             now = database_time(connection)
-            same = job_lines.c.job_id == job.id
+            same = (job_lines.c.job_id == job.id) & (job_lines.c.attempt == _begun(job))
             room = MAX_LINES - int(connection.scalar(sa.select(sa.func.count()).where(same)) or 0)
             rows = [_line(job, report, now) for report in progress.lines[: max(0, room)]]
             if len(progress.lines) >= room > 0:
@@ -201,8 +201,8 @@ class JobQueue:
                 connection.execute(sa.insert(job_lines), rows)
         return True
 
-    def lines(self, job_id: str, after: int = 0, *, limit: int = MAX_LINES) -> list[JobLine]:
-        """Return the log of a job in order: the lines after the one of this number."""
+    def lines(self, job_id: str, after: int = 0, *, limit: int = 5_000) -> list[JobLine]:
+        """Return the log of a job in order: the first lines after the one of this number."""
         names = (job_lines.c[field.name] for field in fields(JobLine))
         wanted = sa.select(*names).where(job_lines.c.job_id == job_id, job_lines.c.number > after)
         with describing(self.engine.url), reading(self.engine).connect() as connection:
@@ -236,15 +236,28 @@ class JobQueue:
             values = {"status": status, "ended_at": ended_at, "attempt": jobs.c.attempt - 1}
             return _update(connection, _is_held(claim), **values, **_NOT_HELD) is not None
 
+    def last_lines(self, job_id: str, limit: int) -> list[JobLine]:
+        """Return the last lines of the log of a job, in order."""
+        number = job_lines.c.number
+        with describing(self.engine.url), reading(self.engine).connect() as connection:
+            newest = sa.select(number).where(job_lines.c.job_id == job_id).order_by(number.desc())
+            first = connection.scalar(newest.limit(1).offset(limit - 1))
+        return self.lines(job_id, int(first) - 1 if first is not None else 0, limit=limit)
+
     def put_back(self, claim: Claim, outcome: Outcome) -> bool:
         """Return a job that a fault of the infrastructure has ended to the queue, where it waits, each time longer.
 
         It uses up no attempt. After `MAX_FAULTS` of them it fails with this outcome. False if the worker has lost it.
         """
         with describing(self.engine.url), self.engine.begin() as connection:
-            faults = connection.scalar(sa.select(jobs.c.faults).where(_is_held(claim)).with_for_update())
-            if faults is None:
+            held = sa.select(jobs.c.faults, jobs.c.cancel_requested).where(_is_held(claim)).with_for_update()
+            row = connection.execute(held).one_or_none()
+            if row is None:
                 return False
+            faults = int(row.faults)
+            if row.cancel_requested:
+                ended = {"status": JobStatus.CANCELLED, "ended_at": database_time(connection)}
+                return _update(connection, _is_held(claim), **ended, **_NOT_HELD) is not None
             if faults < MAX_FAULTS:
                 _update(
                     connection,
@@ -277,8 +290,8 @@ class JobQueue:
     def retry(self, job_id: str) -> Job | None:
         """Put a job that failed or was cancelled into the queue again; return it, or None if it does not exist.
 
-        What it may spend counts again. Raises QueueError for a job that has not ended, or has succeeded, and if its
-        owner's quota does not allow it.
+        What it may spend counts again, and its log begins again. Raises QueueError for a job that has not ended, or has
+        succeeded, and if its owner's quota does not allow it.
         """
         with describing(self.engine.url), self.engine.begin() as connection:
             job = _find(connection, job_id, lock=True)
@@ -289,6 +302,7 @@ class JobQueue:
             if job.status is JobStatus.SUCCEEDED:
                 raise QueueError(f"the job {job_id} has succeeded; submit a new one", code=QueueErrorCode.SUCCEEDED)
             spending = self._spend_again(connection, job)
+            connection.execute(sa.delete(job_lines).where(job_lines.c.job_id == job_id))
             cleared = dict.fromkeys(("stage", "error_code", "error", "result", "worker_id"), "")
             values: dict[str, Any] = {"cancel_requested": False, "started_at": None, "ended_at": None}
             values |= {**dict.fromkeys(("attempt", "faults", "not_before"), 0), **spending}
@@ -369,10 +383,15 @@ def _is_due(now: float) -> sa.ColumnElement[bool]:
     return (jobs.c.status == JobStatus.QUEUED) & ~waits
 
 
+def _begun(job: Job) -> int:
+    """Return how often a job has begun; faults use up no attempt."""
+    return job.attempt + job.faults
+
+
 def _line(job: Job, report: JobReport, now: float) -> dict[str, Any]:
     values = {
         "job_id": job.id,
-        "attempt": job.attempt,
+        "attempt": _begun(job),
         "kind": report.kind,
         "text": report.line,
         "artifact_id": report.artifact,

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import sqlalchemy as sa
 
 from harness.database.engine import describing, reading
+from harness.database.indexing import replace_rows
 from harness.database.schema import models
 from harness.models.factory import NAMED, is_model
 from harness.models.registry import Entry, read_entry
@@ -47,11 +48,11 @@ class RegisteredModels:
         # Both are checked: what is stored must be readable.
         values = asdict(read_entry(asdict(entry), name))
         with describing(self._engine.url), self._engine.begin() as connection:
-            connection.execute(sa.delete(models).where(models.c.name == name))
-            if int(connection.scalar(sa.select(sa.func.count()).select_from(models)) or 0) >= _MOST:
+            others = sa.select(sa.func.count()).where(models.c.name != name)
+            if int(connection.scalar(others) or 0) >= _MOST:
                 raise SettingsError(f"there are {_MOST} models; remove one first", option="name")
             row = {"name": name, "entry": json.dumps(values), "created_at": time.time()}
-            connection.execute(sa.insert(models).values(row))
+            replace_rows(connection, models, [row], key=["name"])
 
     def remove(self, name: str) -> bool:
         """Remove a model; False if it does not exist. Jobs that wait for it fail."""

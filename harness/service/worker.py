@@ -12,11 +12,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness.database.records import DatabaseRecords
 from harness.records.job_reports import JobReport, Stage
-from harness.service.job_process import JobProcess
+from harness.service.job_process import JobProcess, remove_left_over
 from harness.service.jobs import EXPORT, Plan, plan_of
 from harness.service.projects import Projects
 from harness.service.queue import (
@@ -50,6 +51,9 @@ _GRACE_S = 10.0
 """How long a job may take to end after it was asked to."""
 _MAX_VALUE_CHARS = 16_384
 """A longer value of a job's result is left to the store, which has all results."""
+_MAX_RESULT_CHARS = 65_536
+_NOT_SHOWN = frozenset(("store", "error", "kind"))
+"""Values of a command's output that a job shows otherwise, or that are about its machine."""
 _WITH_RESULT = (0, 1)
 """Exit codes of a command that has done its work; 1 stands for a negative result."""
 _USAGE = 2
@@ -64,16 +68,19 @@ _CODES = {
     "BudgetSpentError": JobErrorCode.MODEL,
     "StoreError": JobErrorCode.STORE,
     "StoreWriteError": JobErrorCode.STORE,
+    "DiskFullError": JobErrorCode.STORE,
 }
 """By the name of the error that a command of `ssr` reports."""
 
-_FAULTS = frozenset(("SandboxError", "UnresponsiveError", "StoreError", "StoreWriteError"))
+_FAULTS = frozenset(("SandboxError", "UnresponsiveError", "StoreError", "StoreWriteError", "DiskFullError"))
 """Errors that are faults of the infrastructure, after which a job begins again later."""
+_MASKED = _FAULTS | {"SandboxUnavailableError"}
+"""Errors that have addresses and folders of the infrastructure."""
 _SHOWN = {
     JobErrorCode.STORE: "the database or the files of the store could not be used; the worker's log has the cause",
-    JobErrorCode.SANDBOX: "a sandbox broke; the worker's log has the cause",
+    JobErrorCode.SANDBOX: "the sandbox broke, or cannot be used on the worker; its log has the cause",
 }
-"""What a job says after such a fault: readers learn no address and no folder of the infrastructure."""
+"""What a job says after them: readers learn no address and no folder of the infrastructure."""
 _MOST_STAGES = 200
 Planner = Callable[[Job], Plan]
 
@@ -87,8 +94,8 @@ class _Running:
         self.process: JobProcess | None = None
         self.outcome: Outcome | None = None
         self.kill_at: float | None = None
-        self.last = ""
-        """The last text that the job has reported."""
+        self.status = ""
+        """What the job is doing, as it has reported last."""
         self._lines: list[JobReport] = []
         self._about: dict[str, str] = {}
         self._stages: list[tuple[str, float]] = []
@@ -101,9 +108,13 @@ class _Running:
         if not self._stages:
             self._stages.append((Stage.FETCH if self.process.is_fetching else Stage.MEASURE, time.time()))
         for report in self.process.reports(is_over=is_over):
+            if report.private:
+                _log(f"job {self.claim.job.id}: {report.private}")
+                continue
             self._has_news = True
-            self.last = report.status or report.line or self.last
-            self._about |= report.about
+            self.status = report.status or self.status
+            ids = {"run": report.run, "campaign": report.campaign}
+            self._about |= {name: value for name, value in ids.items() if value}
             if report.line:
                 self._lines.append(report)
             if report.stage is not None and report.stage != self._stages[-1][0]:
@@ -113,7 +124,7 @@ class _Running:
         """Return what was read and not yet returned; None without news."""
         if not self._has_news:
             return None
-        return Progress(self.last, self._lines, self._about, self._stages[-_MOST_STAGES:])
+        return Progress(self.status, self._lines, self._about, self._stages[-_MOST_STAGES:])
 
     def told(self) -> None:
         """Forget the news, which the queue has now."""
@@ -157,6 +168,7 @@ class Worker:
 
     def run(self) -> None:
         """Run jobs until SIGINT or SIGTERM; jobs that cannot end soon after it return to the queue."""
+        remove_left_over()
         try:
             while True:
                 with uninterrupted():
@@ -215,7 +227,7 @@ class Worker:
                 running.outcome = outcome if outcome.status is JobStatus.SUCCEEDED else None
         running.end()
         if running.outcome is not None:
-            self._queue.finish(running.claim, running.outcome)
+            self._end(running, running.outcome)
         else:
             self._queue.release(running.claim)
 
@@ -244,16 +256,20 @@ class Worker:
         if running not in self._running:
             return
         if running.outcome is not None:
-            self._tell(running)
-            if running.outcome.is_fault:
-                self._queue.put_back(running.claim, running.outcome)
-            elif self._queue.finish(running.claim, running.outcome):
-                self._row.jobs_done += 1
+            self._end(running, running.outcome)
             self._drop(running)
             self._show()
             return
         if now - running.held_at >= min(_RENEW_S, self._queue.lease_s / 3):
             self._renew(running, now)
+
+    def _end(self, running: _Running, outcome: Outcome) -> None:
+        """Tell the queue how a job has ended."""
+        self._tell(running)
+        if outcome.is_fault:
+            self._queue.put_back(running.claim, outcome)
+        elif self._queue.finish(running.claim, outcome):
+            self._row.jobs_done += 1
 
     def _renew(self, running: _Running, now: float) -> None:
         """Renew the lease, learn whether the job is to be cancelled, and record a new stage."""
@@ -309,12 +325,13 @@ class Worker:
         if running.kill_at is not None:
             return Outcome(status=JobStatus.CANCELLED)
         running.read(is_over=True)
-        output, last = process.output(), running.last
+        output = process.output()
         if process.is_fetching:
-            return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=last)
+            error = "the project could not be fetched; the job's log has the cause"
+            return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=error)
         # Python also ends with 1 after an error that nothing expected, but then without an output.
         if code not in _WITH_RESULT or (code and not output):
-            return _failure(code, output, last)
+            return _failure(code, output, self._store.root)
         try:
             self._keep(process, output, code)
         except (OSError, StoreError) as error:
@@ -353,26 +370,35 @@ def _broken(error: OSError | SsrError) -> Outcome:
 def _failed(name: str, other: JobErrorCode, message: str, result: Mapping[str, Any] | None = None) -> Outcome:
     """Return the outcome of a job that has failed. name: of the error; other: the code of an unknown one."""
     code, is_fault = _CODES.get(name, other), name in _FAULTS
-    if is_fault:
+    if name in _MASKED:
         _log(message)
         message, result = _SHOWN[code], None
     error = escaped_line(message)
     return Outcome(status=JobStatus.FAILED, result=result, error_code=code, error=error, is_fault=is_fault)
 
 
-def _failure(code: int, output: Mapping[str, Any], last: str) -> Outcome:
+def _failure(code: int, output: Mapping[str, Any], store: Path) -> Outcome:
     if code < 0:
         error = f"signal {-code} ended the command; perhaps the machine had no memory left"
         return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.KILLED, error=error)
     fallback = JobErrorCode.SETTINGS if code == _USAGE else JobErrorCode.BROKEN
     message = output.get("error")
-    error = message if isinstance(message, str) else last or f"the command ended with exit code {code}"
+    error = f"the command ended with exit code {code}; the job's log has the cause"
+    if isinstance(message, str):
+        error = message.replace(str(store), "the store").replace(str(store.absolute()), "the store")
     return _failed(str(output.get("kind", "")), fallback, error, _summary(output))
 
 
 def _summary(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the short values of a command's output."""
-    return {name: value for name, value in output.items() if len(json.dumps(value)) <= _MAX_VALUE_CHARS}
+    """Return the short values of a command's output, as far as there is room, without what is for its error."""
+    result: dict[str, Any] = {}
+    room = _MAX_RESULT_CHARS
+    for name, value in output.items():
+        size = len(name) + len(json.dumps(value))
+        if name not in _NOT_SHOWN and size <= min(room, _MAX_VALUE_CHARS):
+            result[name] = value
+            room -= size
+    return result
 
 
 def _log(line: str) -> None:

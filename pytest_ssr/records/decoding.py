@@ -20,6 +20,7 @@ from pytest_ssr.errors import StoreError
 
 _Record = TypeVar("_Record")
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from model_server import message, serving
+from model_server import error, message, serving
 
 from harness.cli.main import main
 from harness.models.budget import Budget, BudgetSpentError
@@ -15,10 +15,11 @@ from harness.models.middleware import CancellableModel
 from harness.models.protocol import identity_of, label_of
 from harness.models.registry import Entry, Price, read_registry
 from harness.models.urls import masked
+from harness.records.job_reports import JobReport
 from harness.records.messages import USER, Message, Sampling, Usage
 from harness.records.trajectory import Journal, Trajectory
 from harness.solvers.mini.trajectory_writer import Recorder
-from pytest_ssr.errors import SettingsError
+from pytest_ssr.errors import ModelError, SettingsError
 
 PRICE = Price(2.0, 8.0, 0.5)
 ENTRY = Entry(input=2.0, output=8.0, cached=0.5)
@@ -100,6 +101,28 @@ def test_a_name_stands_for_a_server_with_a_key_a_context_and_a_price(monkeypatch
         assert reply.cost_usd == PRICE.cost_usd(reply.usage) == budget.spent_usd > 0
         assert set(served.keys) == {"Bearer of-the-team"}
         model.close()
+
+
+def test_errors_of_a_hidden_model_show_nothing_of_its_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SSR_STATUS_LINES", "1")
+    with serving(error(400, "at http://internal/secret")) as served:
+        registry = {"small": Entry(f"vllm:{served.url}", hidden=True)}
+        model = open_model("model:small", registry=registry)
+        with pytest.raises(ModelError) as raised:
+            model.session("r").reply([Message(USER, "add")], tools=(), sampling=Sampling())
+        assert not raised.value.retry
+        model.close()
+        shown = str(raised.value)
+    with pytest.raises(ModelError) as raised:
+        open_model("model:small", registry=registry)
+    shown += str(raised.value)
+    assert "internal" not in shown
+    assert served.url not in shown
+    causes = [JobReport.from_line(line).private for line in capsys.readouterr().err.splitlines()]
+    assert "internal" in causes[0]
+    assert served.url in causes[-1]
 
 
 def test_a_name_that_nobody_registered_is_an_error(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_job_gets_the_models_that_it_names_and_no_others(store: Store, project
     assert f"--models={name}" in plan.argv
     assert "server" not in plan.files[name]
     process = JobProcess(replace(plan, argv=[sys.executable, "-c", ""]))
-    assert read_registry(process.folder / name) == {"small": MODELS["small"]}
+    assert read_registry(process.folder / name) == {"small": replace(MODELS["small"], hidden=True)}
     process.kill()
     process.remove()
     assert not plan_of(job_for(JobKind.PLAY, {}), chosen, store, models=MODELS).files

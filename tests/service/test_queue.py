@@ -188,10 +188,10 @@ def test_the_log_of_a_job_is_kept_up_to_a_limit(queue: JobQueue, monkeypatch: py
     job_id = submitted(queue)
     claim = claimed(queue)
     first = JobReport(line="bug\0", kind="valid", artifact="a1")
-    assert queue.report(claim, Progress("s", [first], {"run": "r"}, [("inject", 1.5)]))
+    assert queue.report(claim, Progress("s", [first], {"run": "d1"}, [("inject", 1.5)]))
     job = queue.get(job_id)
     assert job is not None
-    assert (job.stage, job.about, job.stages) == ("s", {"run": "r"}, [("inject", 1.5)])
+    assert (job.stage, job.about, job.stages) == ("s", {"run": "d1"}, [("inject", 1.5)])
     (line,) = queue.lines(job_id)
     assert (line.text, line.kind, line.artifact_id, line.attempt) == ("bug\\0", "valid", "a1", 1)
     assert queue.report(claim, Progress(lines=[JobReport(line=str(n)) for n in range(9)]))
@@ -204,6 +204,23 @@ def test_the_log_of_a_job_is_kept_up_to_a_limit(queue: JobQueue, monkeypatch: py
     assert not queue.report(claim, Progress(lines=[JobReport(line="of a lost worker")]))
     assert len(queue.lines(job_id)) == 4
     assert (second.job.about, second.job.stages) == ({}, [])
+    # Each time that a job begins, there is room.
+    assert queue.report(second, Progress(lines=[JobReport(line="second")]))
+    fault = Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.STORE, is_fault=True)
+    assert queue.put_back(second, fault)
+    with queue.engine.begin() as connection:
+        connection.execute(sa.update(jobs).values(not_before=1.0))
+    assert queue.report(claimed(queue), Progress(lines=[JobReport(line="third")]))
+    assert [(kept.attempt, kept.text) for kept in queue.last_lines(job_id, 2)] == [(2, "second"), (3, "third")]
+    assert len(queue.last_lines(job_id, 100)) == 6
+
+
+def test_a_job_that_is_to_be_cancelled_is_not_put_back(queue: JobQueue) -> None:
+    job_id = submitted(queue)
+    claim = claimed(queue)
+    queue.cancel(job_id)
+    assert queue.put_back(claim, Outcome(status=JobStatus.FAILED, is_fault=True))
+    assert status_of(queue, job_id) is JobStatus.CANCELLED
 
 
 def test_a_job_whose_workers_are_always_lost_fails(queue: JobQueue) -> None:

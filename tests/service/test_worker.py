@@ -407,24 +407,79 @@ def test_a_job_that_the_database_has_failed_begins_again_and_shows_no_address(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_what_a_job_reports_is_kept(records: DatabaseRecords, root: Path, queue: JobQueue) -> None:
+def test_what_a_job_reports_is_kept(
+    records: DatabaseRecords, root: Path, queue: JobQueue, capsys: pytest.CaptureFixture[str]
+) -> None:
     reports = [
         JobReport(stage=Stage.INJECT),
         JobReport(status="3 of 8"),
         JobReport(line="a bug", kind="valid", artifact="a1"),
-        JobReport(about={"run": "r"}),
+        JobReport(run="d1"),
+        JobReport(private="http://server/secret"),
     ]
-    lines = [*(report.to_line() for report in reports), "a warning of a library", '{"status": 7}', "no end"]
+    forged = json.dumps({"run": "\ud800", "line": "x"})
+    lines = [*(report.to_line() for report in reports), "a warning\x0b{}", '{"status": 7}', forged, "no end"]
     worker = worker_of(records, root, f"import sys; sys.stderr.write({chr(10).join(lines)!r}); {PRINTS}")
     job_id = started(worker, queue)
     wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
     job = job_of(queue, job_id)
-    assert (job.status, job.about) == (JobStatus.SUCCEEDED, {"run": "r"})
+    assert (job.status, job.about) == (JobStatus.SUCCEEDED, {"run": "d1"})
     assert [name for name, _ in job.stages] == ["measure", "inject"]
     kept = queue.lines(job_id)
     assert [(line.text, line.artifact_id) for line in kept] == [
-        ("a bug", "a1"), ("a warning of a library", ""), ('{"status": 7}', ""), ("no end", "")
+        ("a bug", "a1"), ("a warning\x0b{}", ""), ('{"status": 7}', ""), (forged, ""), ("no end", "")
     ]  # fmt: skip
+    assert "secret" not in f"{job}{kept}"
+    assert "http://server/secret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_job_that_a_fault_has_ended_is_put_back_by_a_worker_that_ends(
+    records: DatabaseRecords, root: Path, queue: JobQueue
+) -> None:
+    error = '{"error": "away", "kind": "StoreError"}'
+    worker = worker_of(records, root, f"print({error!r}); exit(3)")
+    job_id = started(worker, queue)
+    time.sleep(1)
+    worker.shut_down()
+    job = job_of(queue, job_id)
+    assert (job.status, job.faults, job.attempt) == (JobStatus.QUEUED, 1, 0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_readers_see_neither_the_log_nor_the_folder_of_the_store(
+    records: DatabaseRecords, root: Path, queue: JobQueue
+) -> None:
+    result = {
+        "error": f"{root} has no results",
+        "kind": "SettingsError",
+        "store": str(root),
+        "n": 1,
+        "long": "x" * 10**5,
+    }
+    result |= {str(n): "y" * 10_000 for n in range(50)}
+    code = f"import sys; sys.stderr.write('cannot read /srv/secret\\n'); print({json.dumps(result)!r}); exit(2)"
+    worker = worker_of(records, root, code)
+    job_id = started(worker, queue)
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.error_code, job.result["n"]) == (JobErrorCode.SETTINGS, 1)
+    assert str(root) not in f"{job}"
+    assert "secret" not in f"{job}"
+    assert len(json.dumps(job.result)) < 100_000
+    assert [line.text for line in queue.lines(job_id)] == ["cannot read /srv/secret"]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_a_job_prints_takes_neither_disk_nor_memory(records: DatabaseRecords, root: Path, queue: JobQueue) -> None:
+    code = "import sys\nfor n in range(90): sys.stderr.write('z' * (1 << 20) + '\\n')\nimport time; time.sleep(600)"
+    worker = worker_of(records, root, code)
+    job_id = started(worker, queue)
+    folder = worker._running[0].process.folder  # type: ignore[union-attr]
+    wait_until(lambda: len(queue.lines(job_id)) > 0, turns=worker.turn)
+    wait_until(lambda: sum(p.stat().st_size for p in folder.glob("stderr-*")) < 30 << 20, turns=worker.turn)
+    worker.shut_down()
+    assert not folder.exists()
 
 
 def test_a_worker_that_is_not_seen_is_lost_until_it_is_seen_again(records: DatabaseRecords) -> None:

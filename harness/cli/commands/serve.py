@@ -48,7 +48,9 @@ def serve(settings: ServeSettings) -> int:
         roots = settings.root or ([settings.store.absolute().parent] if access.is_loopback else [])
         app = create_app(records, ServiceSettings(access, roots=roots))
         for name, entry in registered.items():
-            app.state.models.put(name, entry)
+            # The others are prices, for commands.
+            if entry.model:
+                app.state.models.put(name, entry)
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if settings.json:

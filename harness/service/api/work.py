@@ -71,10 +71,10 @@ class RegisteredModel(BaseModel):
     """A model that jobs can use."""
 
     name: str
-    context: int = Field(0, ge=0, le=2**31, description="tokens of a prompt and its reply; 0 for the server's value")
-    input: float | None = Field(None, ge=0, le=1e9, description="USD per million tokens of prompts")
-    output: float | None = Field(None, ge=0, le=1e9, description="USD per million tokens of replies")
-    cached: float | None = Field(None, ge=0, le=1e9, description="USD per million cached tokens of prompts")
+    context: int = Field(0, description="tokens of a prompt and its reply; 0 for the server's value")
+    input: float | None = Field(None, description="USD per million tokens of prompts")
+    output: float | None = Field(None, description="USD per million tokens of replies")
+    cached: float | None = Field(None, description="USD per million cached tokens of prompts")
 
 
 class NewModel(BaseModel):
@@ -201,7 +201,10 @@ def start_episode(
 @router.get("/episodes/{episode_id}/progress", tags=["episodes"])
 def get_progress(queue: Queue, reads: Reads, episode_id: Name) -> EpisodeProgress:
     """Return the stage, the reward and the cost of an episode that was started by its own request."""
-    return _progress(reads, _existing(queue.get(episode_id), episode_id))
+    job = queue.get(episode_id)
+    if job is None or job.kind is not JobKind.PLAY:
+        raise not_found("episode", episode_id)
+    return _progress(reads, job)
 
 
 def _progress(reads: Queries, job: Job) -> EpisodeProgress:

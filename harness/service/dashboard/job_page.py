@@ -18,8 +18,10 @@ from harness.service.rows import ArtifactRow
 from harness.service.tokens import Scope
 from pytest_ssr.progress import format_duration
 
-_MOST_LINES = 500
+_MOST_READ, _MOST_LINES = 2_000, 500
 _MOST_BUGS = 60
+_NODE = frozenset(("name", "slots", "done", "lost", "faults", "drained", "has_left"))
+"""What is known of each node of a cluster."""
 _VALID = "valid"
 
 
@@ -89,7 +91,7 @@ class JobPage:
     def nodes(self) -> Sequence[Mapping[str, Any]]:
         """What each node of a cluster did, as the command has reported it; empty for jobs without a cluster."""
         found = self.listed.job.result.get("nodes")
-        return [n for n in found if isinstance(n, dict)] if isinstance(found, list) else []
+        return [n for n in found if isinstance(n, dict) and n.keys() >= _NODE] if isinstance(found, list) else []
 
     @property
     def can_retry(self) -> bool:
@@ -120,10 +122,12 @@ def job_page(reads: Reads, queue: JobQueue, job: Job | None, projects: Projects,
     if job is None:
         return None
     shown, now = listed(job, {project.id: project.name for project in projects.list()}), reads.now()
-    can_run, lines = scope.includes(Scope.RUN), queue.lines(job.id)
+    can_run, lines = scope.includes(Scope.RUN), queue.last_lines(job.id, _MOST_READ)
     bugs = _Bugs()
     for line in lines:
-        bugs.read(line)
+        # What was found before it began again is found again.
+        if line.attempt == lines[-1].attempt:
+            bugs.read(line)
     run, campaign = job.about.get("run", ""), job.about.get("campaign", "")
     return JobPage(
         shown,

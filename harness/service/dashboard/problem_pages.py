@@ -41,15 +41,18 @@ class ProblemPageMiddleware:
             elif start is not None:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    await _page(start, body)(scope, receive, send)
+                    await _page(start, body, refreshes=scope["method"] == "GET")(scope, receive, send)
                 return
             await send(message)
 
         await self._app(scope, receive, sending)
 
 
-def _page(start: Message, body: bytes) -> HTMLResponse:
-    """Return a problem as a page; the request's id is shown, because the log has the cause under it."""
+def _page(start: Message, body: bytes, *, refreshes: bool) -> HTMLResponse:
+    """Return a problem as a page; the request's id is shown, because the log has the cause under it.
+
+    refreshes: whether it may be loaded again, when the service can be used again.
+    """
     problem, status = json.loads(body), int(start["status"])
     html = render(
         "problem.html",
@@ -59,7 +62,7 @@ def _page(start: Message, body: bytes) -> HTMLResponse:
         events="",
         has_login=False,
         notices=(),
-        refreshes=status == _UNAVAILABLE,
+        refreshes=refreshes and status == _UNAVAILABLE,
     )
     headers = dict(Headers(raw=start["headers"]))
     kept = {name: value for name, value in headers.items() if name not in _OF_THE_BODY}
