@@ -106,6 +106,8 @@ COMMANDS = {
     "store gc": Command("service:StoreGcSettings", "store:gc"),
     "store size": Command("service:StoreSizeSettings", "store:size"),
     "plan": Command("capacity:PlanSettings", "plan:plan"),
+    "recipe slime": Command("recipes:SlimeRecipeSettings", "recipe:recipe_slime"),
+    "recipe verl": Command("recipes:VerlRecipeSettings", "recipe:recipe_verl"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
     "init": Command("commands:InitSettings", "init:init"),
     "completion": Command("commands:CompletionSettings", "completion:completion"),
@@ -113,6 +115,7 @@ COMMANDS = {
 """A command of several words is a method of a group of commands."""
 _GROUPS = {
     "train": "Train a policy or a model from bugs and episodes.",
+    "recipe": "Write what trains a model on a cluster with slime or verl.",
     "serve token": "Create, list and revoke the tokens of the service.",
     "store": "Share a store's results through a database, check them, and remove what is not needed.",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from harness.cli.instances import chosen_instances, require_own_images
 from harness.datasets.environments import Environments
 from harness.datasets.instance import Instance, InstanceError
 from harness.datasets.instance_task import tree_of
-from harness.datasets.loading import is_saved
+from harness.datasets.loading import is_on_hub, is_saved
 from harness.datasets.repositories import Repositories
 from harness.datasets.test_runners import choose_runner, files_of_tests
 from harness.executors.protocol import is_remote
@@ -27,12 +26,10 @@ from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.storage.store import Store
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
 
 def is_dataset(source: Path) -> bool:
     """Return whether a source is a dataset: a file, a folder that `datasets` saved, or a name on the hub."""
-    return source.is_file() or is_saved(source) or (not source.exists() and bool(_HUB_NAME.fullmatch(str(source))))
+    return source.is_file() or is_saved(source) or is_on_hub(str(source))
 
 
 def require_sources(

@@ -15,6 +15,7 @@ from harness.datasets.instance import Instance, RowError
 from pytest_ssr.errors import MissingExtraError, SettingsError
 
 _SPLIT = "test"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _Row = tuple[str, Mapping[str, Any] | RowError]
 """The location of a row, and its fields or why it has none."""
 
@@ -56,6 +57,19 @@ class Selection:
 def is_saved(path: Path) -> bool:
     """Return whether `datasets` saved this folder."""
     return any((path / name).exists() for name in ("dataset_info.json", "dataset_dict.json"))
+
+
+def has_form_of_dataset(path: Path) -> bool:
+    """Return whether a file or a folder can be a dataset, by the names of files alone."""
+    if path.is_dir():
+        inner = (p for folder in (path, path / "data") if folder.is_dir() for p in folder.iterdir())
+        return is_saved(path) or any(p.suffix in _READERS for p in inner)
+    return path.is_file() and path.suffix in _READERS
+
+
+def is_on_hub(source: str) -> bool:
+    """Return whether a name can only be that of a dataset on the hub."""
+    return not Path(source).exists() and _HUB_NAME.fullmatch(source) is not None
 
 
 def read_instances(source: str, *, split: str = "") -> list[Instance]:
@@ -108,7 +122,7 @@ def _rows(source: str, split: str) -> Iterator[_Row]:
             yield from _rows_of(file)
     elif path.exists():
         yield from _rows_of(path) if path.is_file() else _saved(path, split)
-    elif re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+    elif is_on_hub(source):
         yield from _from_hub(source, split)
     else:
         raise SettingsError(f"dataset {source} does not exist; name a file, a folder, or owner/name on the hub")

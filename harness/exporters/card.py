@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.exporters.dataset_writer import MARK, TARS, Destination
 from harness.exporters.features import as_yaml
@@ -32,10 +32,20 @@ _HUB_NAMES = {
 
 
 def card(
-    form: Format, report: Report, destination: Destination, *, licences: Mapping[str, str], made: Mapping[str, str]
+    form: Format,
+    report: Report,
+    destination: Destination,
+    *,
+    licences: Mapping[str, str],
+    made: Mapping[str, str],
+    datasets: Sequence[str] = (),
 ) -> str:
-    """Return the card as Markdown. licences: by project. made: the versions, options and code that made the export."""
-    return "\n".join((*_head(form, report, destination, licences), *_body(form, report, licences, made), ""))
+    """Return the card as Markdown.
+
+    licences: by project. made: the versions, options and code that made the export. datasets: names of those among the
+    sources.
+    """
+    return "\n".join((*_head(form, report, destination, licences), *_body(form, report, licences, made, datasets), ""))
 
 
 def _head(form: Format, report: Report, destination: Destination, licences: Mapping[str, str]) -> Iterator[str]:
@@ -67,10 +77,13 @@ def _head(form: Format, report: Report, destination: Destination, licences: Mapp
     yield "---"
 
 
-def _body(form: Format, report: Report, licences: Mapping[str, str], made: Mapping[str, str]) -> Iterator[str]:
+def _body(
+    form: Format, report: Report, licences: Mapping[str, str], made: Mapping[str, str], datasets: Sequence[str]
+) -> Iterator[str]:
     yield f"# SSR {form.name}"
     yield ""
-    yield f"Made by self-play (SSR, arXiv 2512.18552) with pytest-ssr. For: {form.readers}."
+    origin = "from datasets" if datasets else "by self-play (SSR, arXiv 2512.18552)"
+    yield f"Made {origin} with pytest-ssr. For: {form.readers}."
     yield MARK
     yield ""
     for note in form.notes:
@@ -96,9 +109,13 @@ def _body(form: Format, report: Report, licences: Mapping[str, str], made: Mappi
         parts = ", ".join(f"{part} {count}" for part, count in sorted(rows.items()))
         yield f"| {_cell(name) or 'unknown'} | {_cell(licences.get(name, UNKNOWN))} | {parts} |"
     yield ""
-    yield "All rows of a project are in one part. Programs and models injected the bugs into these projects; issues,"
-    yield "commits and tests of benchmarks such as SWE-bench were not used. Check whether a project above is also in a"
-    yield "benchmark that you evaluate on."
+    if datasets:
+        yield f"All rows of a project are in one part. Tasks are from: {', '.join(map(_cell, sorted(datasets)))}."
+        yield "Check whether a task or a project above is also in a benchmark that you evaluate on."
+    else:
+        yield "All rows of a project are in one part. Programs and models injected the bugs into these projects;"
+        yield "issues, commits and tests of benchmarks such as SWE-bench were not used. Check whether a project above"
+        yield "is also in a benchmark that you evaluate on."
     yield ""
     yield "## Provenance"
     yield ""

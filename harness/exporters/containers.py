@@ -13,8 +13,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.datasets.families import row_of
+from harness.datasets.instance import Instance
 from harness.exporters import container_grade
-from harness.exporters.protocol import JSON, TEXT, Choices, Format, Group, Row, Task
+from harness.exporters.protocol import JSON, TEXT, Choices, Format, Group, Row, Task, statement_of
 from harness.exporters.skipped import damaged, require_plain
 from harness.exporters.tasks import ids, instance_id, statement, text_of
 from pytest_ssr.errors import SettingsError
@@ -91,11 +93,24 @@ def _rows(group: Group, choices: Choices) -> Iterator[Row]:
     }
 
 
+def _row_of(instance: Instance, choices: Choices) -> Row:
+    """Return the row of an instance: the example's protocol `swebench` grades it by `remote_env_info`, without ours."""
+    prompt, image = statement_of(instance), choices.image or instance.image
+    where = {"instance_id": instance.id, "image": image, "workdir": choices.workdir, "problem_statement": prompt}
+    known = {name: value for name, value in row_of(instance).items() if name != "patch"}
+    environment = {**known, **where, "environment_setup_commit": instance.base_commit}
+    return {"prompt": prompt, "label": instance.id, "metadata": {**where, "remote_env_info": environment}}
+
+
 SLIME_PROMPTS = Format(
     "slime-prompts",
     "slime: --prompt-data with --input-key prompt --label-key label --metadata-key metadata",
     {"prompt": TEXT, "label": TEXT, "metadata": JSON},
     _rows,
+    _row_of,
     of_tasks=True,
-    notes=("An image contains one project: with --image, export only tasks of that project.",),
+    notes=(
+        "An image contains one project: with --image, export only tasks of that project.",
+        "Rows of datasets are for the protocol `swebench` of the example, or for our own adapter, by their label.",
+    ),
 )

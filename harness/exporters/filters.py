@@ -65,7 +65,8 @@ class Filters:
             *("role", "model", "min_reward", "max_reward", "min_calls", "max_calls", "max_tokens"),
             *("on_policy", "no_flags"),
         )
-        return [_option(n) for n in names if getattr(self, n) not in (None, "", False)]
+        values = {name: getattr(self, name) for name in names}
+        return [_option(n) for n, value in values.items() if value is not None and value is not False and value != ""]
 
     def require(self, record: Record, *, rewarded: bool) -> None:
         """Raise SkippedError for a rollout that the filters exclude. rewarded: exclude those without a reward."""
@@ -100,6 +101,10 @@ class Filters:
     def refusal_of_task(self, task: Task) -> SkipCode | None:
         """Return the reason why the filters exclude an artifact; None if they do not."""
         return self._of_task(task.strategy, task.solve_rate)
+
+    def refusal_of_instance(self) -> SkipCode | None:
+        """Return the reason why the filters exclude the instances of datasets, which no strategy has made."""
+        return self._of_task("", None)
 
     def _of_task(self, strategy: str, rate: Any) -> SkipCode | None:
         if self.strategies and strategy not in self.strategies:

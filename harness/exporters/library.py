@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.datasets.instance import Instance
 from harness.exporters.files import MOST_BYTES, parsed
 from harness.exporters.filters import Filters
 from harness.exporters.index import Index, RolloutLocation
-from harness.exporters.protocol import Task
+from harness.exporters.protocol import Choices, Format, Row, Task
 from harness.exporters.record import Record
 from harness.exporters.record_builder import RolloutContext, record_of
-from harness.exporters.skipped import SkippedError, damaged
+from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from harness.exporters.sources import ReportSkip, Source, grade_of
 from harness.records.rewards import reward_at_rate, solver_reward
 from harness.records.trajectory import Trajectory, read_trajectory
@@ -244,6 +245,27 @@ class RolloutGroup:
     def leave(self, name: str, error: SkippedError) -> None:
         """Report something that yields no row. name: its id."""
         self.report_skip(name, error)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGroup:
+    """An instance of a dataset."""
+
+    instance: Instance
+    filters: Filters
+
+    def row(self, form: Format, choices: Choices) -> Row:
+        """Return its row in a format that takes instances; raises SkippedError if it has none."""
+        assert form.instance_row is not None
+        if self.instance.invalid:
+            raise SkippedError(SkipCode.INVALID_ROW, self.instance.invalid)
+        if code := self.filters.refusal_of_instance():
+            raise SkippedError(code)
+        if not self.instance.fail_to_pass:
+            raise SkippedError(SkipCode.NO_TESTS)
+        row = form.instance_row(self.instance, choices)
+        require_plain(row, "the row")
+        return row
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.datasets.instance import Instance
 from harness.exporters.record import Record
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 from pytest_ssr.records.artifact import BugArtifact
 
 TEXT, TEXTS, NUMBER, WHOLE, TRUTH = "text", "texts", "number", "whole", "truth"
@@ -92,6 +93,8 @@ class Format:
     columns: Mapping[str, str]
     """The kind of each column, by name."""
     rows: Callable[[Group, Choices], Iterator[Row]]
+    instance_row: Callable[[Instance, Choices], Row] | None = None
+    """The row of an instance of a dataset, which raises SkippedError if it has none; None: datasets are no source."""
     of_tasks: bool = False
     """Whether rows are made from artifacts and not from rollouts."""
     imitates: bool = False
@@ -100,3 +103,10 @@ class Format:
     """Whether rollouts without a reward are skipped."""
     notes: tuple[str, ...] = field(default=())
     """Notes for readers, shown on the card."""
+
+
+def statement_of(instance: Instance) -> str:
+    """Return the task of an instance in prose; raises SkippedError if its row has no statement."""
+    if not instance.statement.strip():
+        raise SkippedError(SkipCode.NO_STATEMENT)
+    return instance.statement

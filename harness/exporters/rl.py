@@ -1,4 +1,4 @@
-"""Define formats for reinforcement learning: canonical records, prompts for TRL's GRPOTrainer, samples for slime."""
+"""Define formats for reinforcement learning: canonical records, prompts for TRL and verl, samples for slime."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from harness.datasets.instance import Instance
 from harness.exporters.conversations import first_prompt, shown
 from harness.exporters.protocol import (
     BITS,
@@ -23,13 +24,18 @@ from harness.exporters.protocol import (
     Format,
     Group,
     Row,
+    statement_of,
 )
 from harness.exporters.record import Record
 from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.tokens import Segment, segments, steps
+from harness.records.messages import SYSTEM, USER
+from harness.solvers.model import solver_system
 
 _ID_HEX_DIGITS = 13
 """Digits of the numeric ids of names: 52 bits, which a float represents exactly."""
+VERL_AGENT = "ssr_agent"
+"""The name under which our agent loop is registered in verl."""
 
 
 def _records(group: Group, choices: Choices) -> Iterator[Row]:
@@ -61,6 +67,29 @@ def _prompts(group: Group, choices: Choices) -> Iterator[Row]:
             "solve_rate": task.get("solve_rate"),
             "graded": task.get("graded"),
         }
+
+
+def _prompt_of(instance: Instance, choices: Choices) -> Row:
+    """Return the system prompt of our solvers and the statement: the folder and the tests are known to the episode."""
+    prompt = [{"role": SYSTEM, "content": solver_system()}, {"role": USER, "content": statement_of(instance)}]
+    unknown = {"model": "", "repository": instance.repo, "strategy": "", "injector": "", "solve_rate": None}
+    return {"prompt": prompt, "task_id": instance.id, "role": "solver", **unknown, "graded": 0}
+
+
+def verl_row(task_id: str) -> Row:
+    """Return the row of a task for verl, whose prompt is only the id: the episode describes the task."""
+    return {
+        "data_source": "ssr",
+        "agent_name": VERL_AGENT,
+        "prompt": [{"role": USER, "content": task_id}],
+        "reward_model": {"style": "rule", "ground_truth": task_id},
+        "extra_info": {"index": _number(task_id), "task": task_id},
+    }
+
+
+def _verl_prompts(group: Group, choices: Choices) -> Iterator[Row]:
+    assert group.task is not None
+    yield verl_row(group.task.id)
 
 
 def _samples(group: Group, choices: Choices) -> Iterator[Row]:
@@ -156,8 +185,18 @@ GRPO = Format(
         "graded": WHOLE,
     },
     _prompts,
+    _prompt_of,
     rewarded=False,
     notes=("Prompts only: the rollout function or the environment runs and grades the task of task_id.",),
+)
+VERL_PROMPTS = Format(
+    "verl-prompts",
+    "verl, with the agent loop of harness.environments.adapters.verl",
+    {"data_source": TEXT, "agent_name": TEXT, "prompt": OBJECTS, "reward_model": JSON, "extra_info": JSON},
+    _verl_prompts,
+    lambda instance, choices: verl_row(instance.id),
+    of_tasks=True,
+    notes=("verl reads JSON lines; from parquet it would read objects as strings.",),
 )
 SLIME_SAMPLES = Format(
     "slime-samples",

@@ -18,6 +18,9 @@ class SkipCode(StrEnum):
 
     DAMAGED = "damaged"
     DUPLICATE = "duplicate"
+    INVALID_ROW = "invalid-row"
+    NO_TESTS = "no-tests"
+    NO_STATEMENT = "no-statement"
     NO_SPLIT = "no-split"
     NO_TREE = "no-tree"
     SPACE_IN_IDS = "space-in-ids"
@@ -60,7 +63,10 @@ class SkipCode(StrEnum):
 
 _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.DAMAGED: "the record is damaged",
-    SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store",
+    SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store, or the same instance",
+    SkipCode.INVALID_ROW: "the row of the dataset cannot be read",
+    SkipCode.NO_TESTS: "the row names no FAIL_TO_PASS test, so nothing could be graded",
+    SkipCode.NO_STATEMENT: "the row has no problem statement",
     SkipCode.NO_SPLIT: "its project is unknown, so it belongs to no split",
     SkipCode.NO_TREE: "the store no longer has the project's files, which the start commit needs",
     SkipCode.SPACE_IN_IDS: "SWE-smith needs a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id",

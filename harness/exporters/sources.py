@@ -30,6 +30,7 @@ from pytest_ssr.records.reasons import Rule
 from pytest_ssr.storage.store import key_of
 
 _STORE = ".ssr"
+_SCHEMAS = "ssr."
 _CAMPAIGN = "model-"
 ReportSkip = Callable[[str, SkippedError], None]
 """Takes the name of something that yields no row, and the error."""
@@ -60,17 +61,38 @@ def _find_source(path: Path) -> Source:
         if path.suffix != ".jsonl":
             raise SettingsError(f"{path} is not a source; a file of records ends in .jsonl and is not compressed")
         return Source(path, is_file=True)
-    for folder in (path, path / _STORE):
-        if (folder / STORE_MARK).is_file() or any((folder / n).is_dir() for n in ("rollouts", "artifacts")):
-            fetch_all(folder)
-            fetch_trees(folder)
-            return Source(folder)
+    folder = _store_in(path)
+    if folder is not None:
+        fetch_all(folder)
+        fetch_trees(folder)
+        return Source(folder)
     problem = "is not a store and contains none" if path.is_dir() else "does not exist"
     if re.match(r"\w+:/", str(path)):
         problem = "is not on this machine; sources must be local"
     raise SettingsError(
         f"{path} {problem}; name a store (.ssr), a project or run folder that has one, or a .jsonl file"
     )
+
+
+def holds_records(path: Path) -> bool:
+    """Return whether a file's first line that is a JSON object is a record of ours; also if it has none."""
+    with contextlib.suppress(OSError):  # What cannot be read is reported when it is indexed.
+        for _, line in lines_of(path):
+            with contextlib.suppress(SkippedError):
+                return str(parsed(line).get("schema")).startswith(_SCHEMAS)
+    return True
+
+
+def holds_store(path: Path) -> bool:
+    """Return whether a folder is a store, or has one."""
+    return _store_in(path) is not None
+
+
+def _store_in(path: Path) -> Path | None:
+    for folder in (path, path / _STORE):
+        if (folder / STORE_MARK).is_file() or any((folder / n).is_dir() for n in ("rollouts", "artifacts")):
+            return folder
+    return None
 
 
 def index_sources(

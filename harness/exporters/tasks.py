@@ -17,7 +17,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.exporters.protocol import JSON, NUMBER, TEXT, TEXTS, WHOLE, Choices, Format, Group, Row, Task
+from harness.datasets.families import row_of
+from harness.datasets.instance import Instance
+from harness.exporters.protocol import (
+    JSON,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Choices,
+    Format,
+    Group,
+    Row,
+    Task,
+    statement_of,
+)
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.execution.script_template import runner_of_script
@@ -226,6 +240,12 @@ def _swe_rl(group: Group, choices: Choices) -> Iterator[Row]:
     yield {"text": row["problem_statement"], "metadata": {"instance": row, "data_source": "ssr"}}
 
 
+def _swe_rl_of(instance: Instance, choices: Choices) -> Row:
+    tests = {"FAIL_TO_PASS": list(instance.fail_to_pass), "PASS_TO_PASS": list(instance.pass_to_pass)}
+    row = {**row_of(instance), **tests, **({"image_name": choices.image} if choices.image else {})}
+    return {"text": statement_of(instance), "metadata": {"instance": row, "data_source": instance.family}}
+
+
 def _artifacts(group: Group, choices: Choices) -> Iterator[Row]:
     task = _only(group)
     artifact = task.artifact()
@@ -288,6 +308,7 @@ SWE_RL = Format(
     "OpenClaw-RL's swe-rl, on slime",
     {"text": TEXT, "metadata": JSON},
     _swe_rl,
+    _swe_rl_of,
     of_tasks=True,
     notes=("metadata.instance is the SWE-bench row, with tests as lists.",),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
-from harness.settings.sections import rule_option
+from harness.settings.sections import SelectionSettings, rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
@@ -149,12 +149,12 @@ def _containers() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSettings(CommandSettings):
-    """Write training data from stored rollouts and artifacts, with a card that documents it."""
+    """Write training data from rollouts, artifacts and datasets, with a card that documents it."""
 
     example: ClassVar[str] = "ssr export .ssr --format sft --out data/sft"
     source: tuple[Path, ...] = required(
         "SOURCE",
-        "stores (.ssr), projects or runs that contain one, or .jsonl files of `--format rollouts`",
+        "stores (.ssr), projects or runs that contain one, .jsonl files of `--format rollouts`, or datasets",
         is_argument=True,
     )
     format: str = required("NAME", "format of the rows", choices=_formats)
@@ -166,6 +166,7 @@ class ExportSettings(CommandSettings):
         flag="as",
         choices=_containers,
     )
+    selection: SelectionSettings = section(SelectionSettings)
     splits: str = option("", "SHARES", "split by project: train=0.9,test=0.1 (default: only train)")
     seed: int = option(0, "N", "seed of the splits", is_own=True)
     rule: Rule | None = option(

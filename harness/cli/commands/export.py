@@ -1,4 +1,4 @@
-"""Run `ssr export`: write training data from stores, with a card that documents its contents and omissions."""
+"""Run `ssr export`: write training data from stores and datasets, with a card that documents its contents."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.cli.exit_code import ExitCode
+from harness.cli.instances import chosen_rows
 from harness.cli.terminal import Terminal
+from harness.datasets.loading import has_form_of_dataset, is_on_hub
 from harness.exporters.card import card
 from harness.exporters.dataset_writer import Destination, Sink
 from harness.exporters.filters import Filters
+from harness.exporters.formats import FORMATS
 from harness.exporters.index import Index
-from harness.exporters.library import ArtifactGroup, Library, RolloutGroup
+from harness.exporters.library import ArtifactGroup, InstanceGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
 from harness.exporters.protocol import Choices, Format, Group, Row
 from harness.exporters.report import Report
 from harness.exporters.skipped import SkipCode, SkippedError
-from harness.exporters.sources import find_sources, index_sources
+from harness.exporters.sources import find_sources, holds_records, holds_store, index_sources
 from harness.exporters.splits import Splits
 from harness.records.job_reports import Stage
 from harness.settings.results import ExportSettings
@@ -43,6 +46,7 @@ class Export:
 
     form: Format
     library: Library
+    instances: Sequence[InstanceGroup]
     filters: Filters
     splits: Splits
     choices: Choices
@@ -68,18 +72,17 @@ class Export:
         self.splits.learn(self.library.index.trees())
         sinks: dict[str, Sink] = {}
         try:
-            for group in self.groups():
-                for part, repository, row in self._rows(group):
-                    if part not in sinks:
-                        sinks[part] = self._sink(folder, part)
-                    try:
-                        sinks[part].write(row)
-                    except SkippedError as error:
-                        group.leave(_row_name(row), error)
-                        continue
-                    self.report.row(part, repository, row)
-                    if self.report.total % _STATUS_INTERVAL_ROWS == 0:
-                        self.terminal.status(f"{self.form.name}: {self.report.total} rows")
+            for part, repository, row in self._all_rows():
+                if part not in sinks:
+                    sinks[part] = self._sink(folder, part)
+                try:
+                    sinks[part].write(row)
+                except SkippedError as error:
+                    self.report.leave(_row_name(row), error)
+                    continue
+                self.report.row(part, repository, row)
+                if self.report.total % _STATUS_INTERVAL_ROWS == 0:
+                    self.terminal.status(f"{self.form.name}: {self.report.total} rows")
             for sink in sinks.values():
                 sink.close()
         except BaseException:
@@ -92,16 +95,31 @@ class Export:
     def _sink(self, folder: Path, part: str) -> Sink:
         return self.destination.sink(folder / self.destination.name_of(part), self.form.columns)
 
+    def _all_rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield each row with its part and its project."""
+        for group in self.groups():
+            yield from self._rows(group)
+        for item in self.instances:
+            try:
+                row = item.row(self.form, self.choices)
+            except SkippedError as error:
+                self.report.leave(item.instance.id, error)
+                continue
+            yield from self._in_part(item.instance.repo, row)
+
+    def _in_part(self, repository: str, row: Row) -> Iterator[tuple[str, str, Row]]:
+        part = self.splits.of(repository)
+        if part is None:
+            self.report.leave(_row_name(row), SkippedError(SkipCode.NO_SPLIT))
+        else:
+            yield part, repository, row
+
     def _rows(self, group: Group) -> Iterator[tuple[str, str, Row]]:
         task = group.task if self.form.of_tasks else None
         try:
             for row in self.form.rows(group, self.choices):
                 repository = group.repository if self.form.of_tasks else _repository(row) or group.repository
-                part = self.splits.of(repository)
-                if part is None:
-                    group.leave(_row_name(row), SkippedError(SkipCode.NO_SPLIT))
-                else:
-                    yield part, repository, row
+                yield from self._in_part(repository, row)
         except SkippedError as error:
             group.leave(f"artifact {task.id}" if task is not None else "a task", error)
 
@@ -118,7 +136,11 @@ class Export:
         for name, tree in self.library.index.trees():
             for number in self.library.index.stores_of(tree) if _TREE.fullmatch(tree) else ():
                 trees.setdefault(name, []).append(self.library.sources[number].path / "trees" / tree / "tree")
-        return {name: given.get(name) or licence_of(trees.get(name, ())) for name in self.report.repositories}
+        known = {item.instance.repo: item.instance.licence for item in self.instances}
+        return {
+            name: given.get(name) or known.get(name) or licence_of(trees.get(name, ()))
+            for name in self.report.repositories
+        }
 
 
 def _row_name(row: Row) -> str:
@@ -143,25 +165,80 @@ def export(settings: ExportSettings) -> int:
             f"--splits writes several files, but --out {settings.out} is one file; name a folder", option="splits"
         )
     given_licences = _licences(settings.licence)
-    sources = find_sources(settings.source)
-    destination.require_apart(s.path for s in sources)
+    datasets = [source for source in settings.source if _is_dataset(source, form)]
+    _require_of_datasets(settings, datasets, filters)
+    sources = find_sources([source for source in settings.source if source not in datasets])
+    destination.require_apart((*(s.path for s in sources), *datasets))
     terminal, report = Terminal(quiet=settings.json), Report()
     with _index_errors(), Index() as index, destination.staging() as folder:
         terminal.stage(Stage.WRITE)
         terminal.status("reading the stores")
         index_sources(index, sources, report.leave, rule=settings.rule)
         library = Library(sources, index, settings.rule)
-        run = Export(form, library, filters, splits, choices, destination, report, terminal)
+        instances = list(_instances(datasets, settings, filters, report))
+        run = Export(form, library, instances, filters, splits, choices, destination, report, terminal)
         with destination.reporting():
             run.write(folder)
             if report.total:
                 licences = run.licences(given_licences)
                 made = {**_provenance(settings, filters), "splits by project": _shares(splits)}
-                text = card(form, report, destination, licences=licences, made=made)
+                names = [s.name if s.exists() else str(s) for s in datasets]
+                text = card(form, report, destination, licences=licences, made=made, datasets=names)
                 (folder / destination.card).write_text(text, encoding="utf-8")
                 destination.publish(folder)
     _print_summary(settings, terminal, form, report, destination)
     return ExitCode.DONE if report.total else ExitCode.NO
+
+
+def _is_dataset(source: Path, form: Format) -> bool:
+    """Return whether a source is a dataset, as `ssr eval` reads it, and neither a store nor records of rollouts."""
+    if source.is_file():
+        return has_form_of_dataset(source) and not (source.suffix == ".jsonl" and holds_records(source))
+    if source.is_dir():
+        return has_form_of_dataset(source) and not holds_store(source)
+    # A mistyped path to a store looks like a name on the hub, too.
+    return form.instance_row is not None and is_on_hub(str(source)) and not source.name.startswith(".")
+
+
+def _require_of_datasets(settings: ExportSettings, datasets: Sequence[Path], filters: Filters) -> None:
+    """Raise SettingsError for a format that no dataset gives, and for options without an effect on these sources."""
+    given = next((name for name in ("split", "only", "shuffle", "slice") if name in settings.typed), None)
+    if given is not None and not datasets:
+        raise SettingsError(f"--{given} is for datasets; {settings.source[0]} is not a dataset", option=given)
+    if not datasets:
+        return
+    form = settings.form
+    if form.instance_row is None:
+        made_of = "artifacts" if form.of_tasks else "rollouts"
+        possible = ", ".join(name for name, other in FORMATS.items() if other.instance_row is not None)
+        raise SettingsError(
+            f"{form.name} is made of {made_of}, and {datasets[0]} is a dataset of tasks, which gives {possible}",
+            option="format",
+        )
+    if flags := filters.of_rollouts():
+        raise SettingsError(
+            f"{flags[0]} is for rollouts; {datasets[0]} is a dataset of tasks", option=flags[0].removeprefix("--")
+        )
+    for name in ("owner", "repos"):
+        if len(datasets) == len(settings.source) and getattr(settings, name) != getattr(Choices(), name):
+            raise SettingsError(f"--{name} has no effect on datasets, whose rows name their repositories", option=name)
+
+
+def _instances(
+    datasets: Sequence[Path], settings: ExportSettings, filters: Filters, report: Report
+) -> Iterator[InstanceGroup]:
+    """Yield the selected instances of datasets, those of invalid rows included, in the order of the datasets' names.
+
+    Raises RowError if no row of a dataset is valid.
+    """
+    known: set[str] = set()
+    for source in sorted(set(datasets)):
+        for instance in chosen_rows(source, settings.selection):
+            if instance.id in known:
+                report.leave(instance.id, SkippedError(SkipCode.DUPLICATE))
+                continue
+            known.add(instance.id)
+            yield InstanceGroup(instance, filters)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from harness.agents.limits import RolloutLimits
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.remote_episodes import open_episodes
+from harness.environments.scores import OUTCOME, PROCESS
 from harness.environments.solve_tasks import DatasetTasks, StoreTasks
 from harness.environments.task import TaskSource
 from pytest_ssr.errors import SandboxError, SettingsError, SsrError, describe_unexpected
@@ -46,6 +47,9 @@ class PoolSettings:
     """The largest number of replies."""
     sandboxes: int = 8
     """The largest number of sandboxes at the same time."""
+    judge: str = ""
+    """The model of the score `process`, which is added to the outcome with the weight `process`."""
+    process: float = 0.0
     faults: int = 16
     """The run ends after this many rollouts in a row without a grade."""
 
@@ -67,9 +71,16 @@ class PoolSettings:
             raise SettingsError(f"set either {prefix}project or {prefix}dataset")
         if settings.dataset and not settings.store:
             raise SettingsError(f"{prefix}dataset needs {prefix}store, a folder for environments and results")
+        if bool(settings.judge) != (settings.process > 0):
+            raise SettingsError(f"{prefix}judge and a positive {prefix}process need each other")
         if min(settings.steps, settings.sandboxes, settings.faults) < 1:
             raise SettingsError(f"{prefix}steps, {prefix}sandboxes and {prefix}faults must be at least 1")
         return settings
+
+    def environment(self) -> EnvironmentSettings:
+        """Return how the tasks are played."""
+        scores = {OUTCOME: 1.0, PROCESS: self.process} if self.judge else None
+        return EnvironmentSettings(limits=RolloutLimits(steps=self.steps), scores=scores, judge=self.judge)
 
     def source(self) -> TaskSource:
         """Return where the tasks come from."""
@@ -91,7 +102,7 @@ class Pool:
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings, self._source = settings, settings.source()
-        self._environment = EnvironmentSettings(limits=RolloutLimits(steps=settings.steps))
+        self._environment = settings.environment()
         self._room = asyncio.Semaphore(settings.sandboxes)
         self._threads = ThreadPoolExecutor(settings.sandboxes, thread_name_prefix="ssr")
         self._idle: list[Episodes] = []

@@ -19,10 +19,9 @@ from harness.environments.adapters.transcript import ChatTokens, Transcript
 from harness.environments.episode import Turn
 from harness.environments.episodes import Episodes
 from harness.environments.task import TaskSource
-from harness.records.messages import USER
+from harness.exporters.rl import VERL_AGENT, verl_row
 from pytest_ssr.errors import ModelError, SettingsError
 
-AGENT = "ssr_agent"
 _NAMES = frozenset(item.name for item in fields(PoolSettings))
 _ABORTED = ("abort", "aborted")
 """The stop reasons of SGLang and vLLM for a request that was aborted."""
@@ -32,16 +31,7 @@ def task_rows(tasks: TaskSource) -> list[dict[str, Any]]:
     """Return a row for each task; the episode describes it, so the prompt is only its id."""
     opened = tasks.open()
     try:
-        return [
-            {
-                "data_source": "ssr",
-                "agent_name": AGENT,
-                "prompt": [{"role": USER, "content": task_id}],
-                "reward_model": {"style": "rule", "ground_truth": task_id},
-                "extra_info": {"index": index, "task": task_id},
-            }
-            for index, task_id in enumerate(opened.ids)
-        ]
+        return [verl_row(task_id) for task_id in opened.ids]
     finally:
         opened.close()
 
@@ -81,7 +71,7 @@ class _Response:
         return ids
 
 
-@register(AGENT)
+@register(VERL_AGENT)
 class SsrAgentLoop(AgentLoopBase):
     """Plays one episode for each row."""
 

@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -367,9 +367,3 @@ def test_wrong_settings_are_errors(args: Namespace, group: list[Sample], wrong: 
     vars(args).update(wrong)
     with pytest.raises(SettingsError):
         play(args, group[:1])
-
-
-def test_the_file_of_settings_in_the_documentation_is_valid() -> None:
-    yaml = pytest.importorskip("yaml")
-    file = Path(__file__).parents[3] / "docs" / "training" / "slime" / "settings.yaml"
-    assert slime.SlimeSettings.of(SimpleNamespace(**yaml.safe_load(file.read_text()))).project

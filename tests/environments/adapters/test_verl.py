@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RAY_US
 import hydra
 import numpy as np
 import pytest
-import verl
 from omegaconf import OmegaConf
 from plain import plain_python
 from proven import Proven
@@ -29,14 +26,14 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.workers.rollout.replica import TokenOutput
 
+from harness.cli.commands.recipe import LOOP
 from harness.environments import StoreTasks
-from harness.environments.adapters.pool import PoolSettings
-from harness.environments.adapters.verl import AGENT, task_rows
+from harness.environments.adapters.verl import SsrAgentLoop, task_rows
 from harness.environments.episodes import Episodes
+from harness.exporters.rl import VERL_AGENT
 from pytest_ssr.errors import SandboxError, SettingsError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
-DOCS = Path(__file__).parents[3] / "docs" / "training" / "verl"
 PROMPT, RESPONSE = 2048, 4096
 LOG_PROB = -0.25
 
@@ -73,10 +70,10 @@ def worker(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     """One as verl's own tests make it, without the classes that load a model."""
     _, tokenizer = make_model(tmp_path)
     entry = {
-        "_target_": OmegaConf.load(DOCS / "agent.yaml")[0]["_target_"], "name": AGENT, "project": str(proven.project),
+        "_target_": LOOP, "name": VERL_AGENT, "project": str(proven.project),
         "store": str(proven.store.root), "python": str(plain_python()), "sandboxes": 2, "faults": 2,
     }  # fmt: skip
-    monkeypatch.setitem(agent_loop._agent_loop_registry, AGENT, OmegaConf.create(entry))
+    monkeypatch.setitem(agent_loop._agent_loop_registry, VERL_AGENT, OmegaConf.create(entry))
     made = object.__new__(AgentLoopWorker)
     rollout = {
         "prompt_length": PROMPT, "response_length": RESPONSE, "temperature": 1.0, "top_p": 1.0, "top_k": -1,
@@ -196,13 +193,5 @@ def test_a_prompt_that_is_too_long_is_an_error(worker: AgentLoopWorker, rows: RL
         play(worker, rows[0])
 
 
-def test_the_files_in_the_documentation_are_valid() -> None:
-    [agent] = OmegaConf.to_container(OmegaConf.load(DOCS / "agent.yaml"))
-    assert agent.pop("name") == AGENT
-    assert hydra.utils.get_class(agent.pop("_target_"))
-    assert PoolSettings.read(agent).project
-    script = (DOCS / "run.sh").read_text().partition("main_ppo")[2].replace("\\\n", " ")
-    overrides = [re.sub(r"\$\w+", "x", word) for word in shlex.split(script)]
-    with hydra.initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
-        config = hydra.compose("ppo_trainer", overrides)
-    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == AGENT
+def test_recipes_name_the_loop() -> None:
+    assert hydra.utils.get_class(LOOP) is SsrAgentLoop

@@ -1,14 +1,13 @@
 #!/bin/bash
-# GRPO with slime on eight GPUs: Qwen3-4B-Instruct repairs the bugs of one project. Run it in slime's own image, in its
-# folder, with this package installed. The flags are those of slime 0.3.1 (624b824a8); it has not been run on a GPU.
+# GRPO with slime: a model repairs bugs. Run it on the head, again to resume. The flags are those of slime 0.3.1
+# (624b824a8); it has not been run on GPUs.
 set -euo pipefail
 
 HERE="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
-SLIME="${SLIME:-/root/slime}"
-MODEL="${MODEL:-/root/Qwen3-4B-Instruct-2507}"
-PROMPTS="${PROMPTS:-/data/prompts.jsonl}"
+source "$HERE/cluster.env"
+export RAY_ADDRESS=auto
 ADAPTER=harness.environments.adapters.slime
-source "$SLIME/scripts/models/qwen3-4B-Instruct-2507.sh"
+source "$SLIME/scripts/models/$SHAPE.sh"
 
 ROLLOUT_ARGS=(
   --custom-generate-function-path "$ADAPTER.generate"
@@ -16,23 +15,25 @@ ROLLOUT_ARGS=(
   --dynamic-sampling-filter-path "$ADAPTER.keep_graded"
   --custom-reward-post-process-path "$ADAPTER.group_rewards"
   --custom-config-path "$HERE/settings.yaml"
-  --prompt-data "$PROMPTS"
+  --prompt-data "$HERE/prompts.jsonl"
   --input-key prompt
   --label-key label
   --rollout-shuffle
-  --num-rollout 300
-  --rollout-batch-size 8
-  --n-samples-per-prompt 8
-  --global-batch-size 64
+  --num-rollout "$UPDATES"
+  --rollout-batch-size "$TASKS"
+  --n-samples-per-prompt "$GROUP"
+  --global-batch-size "$((TASKS * GROUP))"
   # The length of one reply, and of a whole sequence: the context is cut where a prompt leaves no room for a reply.
   --rollout-max-response-len 4096
-  --rollout-max-context-len 32768
+  --rollout-max-context-len "$CONTEXT"
   --rollout-temperature 1
 )
 TRAIN_ARGS=(
-  --hf-checkpoint "$MODEL"
-  --ref-load "${MODEL}_torch_dist"
-  --save "${MODEL}_ssr"
+  --hf-checkpoint "$MODEL_FOLDER"
+  --ref-load "$CONVERTED"
+  # Without a checkpoint there, the weights of --ref-load are loaded.
+  --load "$CHECKPOINTS"
+  --save "$CHECKPOINTS"
   --save-interval 20
   --advantage-estimator grpo
   --eps-clip 0.2
@@ -43,14 +44,14 @@ TRAIN_ARGS=(
   --weight-decay 0.1
   --adam-beta1 0.9
   --adam-beta2 0.98
-  --tensor-model-parallel-size 2
+  --tensor-model-parallel-size "$TENSOR_PARALLEL"
   --sequence-parallel
-  --context-parallel-size 2
+  --context-parallel-size "$CONTEXT_PARALLEL"
   --recompute-granularity full
   --recompute-method uniform
   --recompute-num-layers 1
   --use-dynamic-batch-size
-  --max-tokens-per-gpu 16384
+  --max-tokens-per-gpu "$((CONTEXT / CONTEXT_PARALLEL))"
   --attention-dropout 0.0
   --hidden-dropout 0.0
   --accumulate-allreduce-grads-in-fp32
@@ -58,12 +59,11 @@ TRAIN_ARGS=(
   --attention-backend flash
 )
 ENGINE_ARGS=(
-  --rollout-num-gpus-per-engine 2
+  --rollout-num-gpus-per-engine "$TENSOR_PARALLEL"
   --sglang-mem-fraction-static 0.7
 )
 
 cd "$SLIME"
-ray start --head --num-gpus 8 --disable-usage-stats
-PYTHONPATH="/root/Megatron-LM" CUDA_DEVICE_MAX_CONNECTIONS=1 python3 train.py \
-  --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate \
+python3 train.py \
+  --actor-num-nodes "$NODES" --actor-num-gpus-per-node "$GPUS_PER_NODE" --num-gpus-per-node "$GPUS_PER_NODE" --colocate \
   "${MODEL_ARGS[@]}" "${ROLLOUT_ARGS[@]}" "${TRAIN_ARGS[@]}" "${ENGINE_ARGS[@]}"
