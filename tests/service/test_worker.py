@@ -327,8 +327,8 @@ def test_a_worker_that_ends_records_what_is_done_and_returns_the_rest(
     [
         ('print(\'{"error": "no", "kind": "SandboxUnavailableError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
         ('print(\'{"error": "no", "kind": "SettingsError"}\'); exit(2)', JobErrorCode.SETTINGS, "no"),
-        ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "it broke"),
-        ("raise ValueError('a defect')", JobErrorCode.BROKEN, "a defect"),
+        ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "exit code 3"),
+        ("raise ValueError('a defect')", JobErrorCode.BROKEN, "exit code 1"),
         ("print('[' * 100_000); exit(3)", JobErrorCode.BROKEN, "exit code 3"),
         ("import os; os.kill(os.getpid(), 9)", JobErrorCode.KILLED, "signal 9"),
     ],
@@ -440,7 +440,9 @@ def test_a_job_that_a_fault_has_ended_is_put_back_by_a_worker_that_ends(
     error = '{"error": "away", "kind": "StoreError"}'
     worker = worker_of(records, root, f"print({error!r}); exit(3)")
     job_id = started(worker, queue)
-    time.sleep(1)
+    (running,) = worker._running
+    # As in a turn that ends before the database answers.
+    wait_until(lambda: running.outcome is not None, turns=lambda: worker._follow(running, time.monotonic()))
     worker.shut_down()
     job = job_of(queue, job_id)
     assert (job.status, job.faults, job.attempt) == (JobStatus.QUEUED, 1, 0)
@@ -450,15 +452,12 @@ def test_a_job_that_a_fault_has_ended_is_put_back_by_a_worker_that_ends(
 def test_readers_see_neither_the_log_nor_the_folder_of_the_store(
     records: DatabaseRecords, root: Path, queue: JobQueue
 ) -> None:
-    result = {
-        "error": f"{root} has no results",
-        "kind": "SettingsError",
-        "store": str(root),
-        "n": 1,
-        "long": "x" * 10**5,
-    }
-    result |= {str(n): "y" * 10_000 for n in range(50)}
-    code = f"import sys; sys.stderr.write('cannot read /srv/secret\\n'); print({json.dumps(result)!r}); exit(2)"
+    result = {"error": f"{root} has no results", "kind": "SettingsError", "store": str(root), "n": 1}
+    more = "{str(n): 'y' * 10_000 for n in range(50)}"
+    code = (
+        f"import json, sys; print('cannot read /srv/secret', file=sys.stderr); print(json.dumps({result!r} | {more}))"
+    )
+    code += "; exit(2)"
     worker = worker_of(records, root, code)
     job_id = started(worker, queue)
     wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
