@@ -62,7 +62,8 @@ _REQUIRED = ("instance_id", "repo", "patch", "FAIL_TO_PASS")
 
 def read_row(row: Mapping[str, Any], location: str) -> Instance:
     """Return a row of any family as an instance; raises RowError, naming `location` and the field, if it is invalid."""
-    given, row = row, _canonical(row, location)
+    given = _unwrapped(row)
+    row = _canonical(given, location)
     family = _family(given, row)
     for column in (*_REQUIRED, *(() if family == "swe-smith" else ("base_commit",))):
         if column not in row:
@@ -101,6 +102,13 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
     )
 
 
+def _unwrapped(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row that a prompt of OpenClaw-RL's swe-rl holds, or the row itself."""
+    metadata = row.get("metadata")
+    instance = metadata.get("instance") if isinstance(metadata, Mapping) else None
+    return instance if isinstance(instance, Mapping) else row
+
+
 def _canonical(given: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return a row's values by SWE-bench's names; columns that it does not have are missing."""
     if r2e.is_r2e(given):
@@ -122,6 +130,7 @@ def invalid_row(row: Mapping[str, Any], location: str, reason: str, taken: Colle
 
     taken: ids of other rows.
     """
+    row = _unwrapped(row)
     try:
         known = _canonical(row, location)
     except RowError:

@@ -127,9 +127,7 @@ class Projects:
                 if any(folder.is_relative_to(root) for root in self._roots) and folder.is_dir():
                     return str(folder)
         # The same answer whether a folder does not exist or is not allowed: it is not to be explored.
-        message = (
-            "the source is neither an https address of a git repository nor a folder below those that --root names"
-        )
+        message = "the source is neither an https address of a git repository nor a folder below one of --root"
         raise ProjectRefusedError(message, code=ProjectErrorCode.SOURCE)
 
 

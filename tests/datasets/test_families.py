@@ -25,6 +25,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "swe-bench pro": {**BENCH, "fail_to_pass": str([ADD]), "pass_to_pass": str([SHOUT])},
     "mixed quotes": {**BENCH, "fail_to_pass": f"['{ADD}']", "pass_to_pass": repr([SHOUT])},
     "a tuple": {**BENCH, "fail_to_pass": str((ADD,)), "pass_to_pass": str((SHOUT,))},
+    "swe-rl": {
+        "text": "It subtracts.",
+        "metadata": {"instance": {**BENCH, "FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [SHOUT]}, "data_source": "acme"},
+    },
     "short names": {**BENCH, "F2P": [ADD], "P2P": [SHOUT]},
     "short names, lower case": {**BENCH, "f2p": json.dumps([ADD]), "p2p": [SHOUT]},
     "multi-swe-bench": {
@@ -162,8 +166,14 @@ def test_an_empty_column_is_no_missing_one() -> None:
         read_row({**FAMILIES["swe-bench"], "patch": ""}, "here")
 
 
-def test_an_invalid_row_of_another_family_keeps_its_name() -> None:
-    row = {**FAMILIES["multi-swe-bench"], "fix_patch": "no diff"}
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**FAMILIES["multi-swe-bench"], "fix_patch": "no diff"},
+        {"text": "", "metadata": {"instance": {**FAMILIES["swe-gym"], "patch": "no diff"}}},
+    ],
+)
+def test_an_invalid_row_of_another_family_keeps_its_name(row: dict[str, Any]) -> None:
     with pytest.raises(RowError) as error:
         read_row(row, "here")
     assert invalid_row(row, "rows.jsonl: line 1", str(error.value)).id == "acme__shop-1"

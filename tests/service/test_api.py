@@ -584,6 +584,8 @@ def test_a_project_and_its_jobs(filled: DatabaseRecords, tmp_path: Path) -> None
         assert code_of(client.post("/api/v1/projects", json=new)) == "conflict"
         assert client.get(f"/api/v1/projects/{project['id']}").json() == project
         assert project in client.get("/api/v1/projects").json()
+        refused = client.post("/api/v1/projects", json={"name": "other", "source": str(tmp_path.parent)}).json()
+        assert refused["detail"].endswith("nor a folder below one of --root")
 
         wanted = {"kind": "play", "project_id": project["id"], "settings": {"rounds": 2, "tries": 15}}
         key = {"Idempotency-Key": "first"}

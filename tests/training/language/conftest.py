@@ -14,7 +14,14 @@ from rollout_parts import add_task, keep, store
 
 __all__ = ["project", "proven"]
 if importlib.util.find_spec("trl") is None:
-    collect_ignore = ["test_ends.py", "test_notebook.py", "test_rows.py", "test_policy.py", "test_vllm.py"]
+    collect_ignore = [
+        "test_coming_from.py",
+        "test_ends.py",
+        "test_notebook.py",
+        "test_rows.py",
+        "test_policy.py",
+        "test_vllm.py",
+    ]
 
 
 @pytest.fixture(scope="session")
