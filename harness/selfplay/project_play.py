@@ -231,9 +231,13 @@ class ProjectPlay:
             baseline=lambda: campaign.baseline,
         )
 
+        place, done = f"round {number + 1}, {draft.project}: {which}", 0
+        self._cast.watch.status(f"{place}, 0 of {settings.attempts} attempts")
+
         def report(rollout: Attempt) -> None:
-            attempts = f"attempt {rollout.attempt + 1} of {settings.attempts}"
-            self._cast.watch.status(f"round {number + 1}, {draft.project}: {which}, {attempts}")
+            nonlocal done
+            done += 1
+            self._cast.watch.status(f"{place}, {done} of {settings.attempts} attempts")
             self._cast.watch.rollout(draft, rollout)
 
         try:

@@ -322,9 +322,9 @@ class Worker:
         return plan_of(job, project, self._store, sandbox=self._row.sandbox, models=models)
 
     def _outcome(self, running: _Running, process: JobProcess, code: int) -> Outcome:
+        running.read(is_over=True)
         if running.kill_at is not None:
             return Outcome(status=JobStatus.CANCELLED)
-        running.read(is_over=True)
         output = process.output()
         if process.is_fetching:
             error = "the project could not be fetched; the job's log has the cause"

@@ -36,7 +36,7 @@ class EpisodesSettings(CommandSettings):
     """List the episodes of self-play in a store."""
 
     example: ClassVar[str] = "ssr episodes .ssr --last 20"
-    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
+    store: Path = option(Path(".ssr"), "STORE", "a store, or a project with one", is_argument=True)
     run: str = option("", "RUN", "only those of this run: its id, or the beginning of it")
     last: int = option(0, "N", "only the last ones; 0 for all", bound=NOT_NEGATIVE)
 
@@ -46,7 +46,7 @@ class StatsSettings(CommandSettings):
     """Sum up the episodes of self-play in a store: validity, solve rates, rewards, cost."""
 
     example: ClassVar[str] = "ssr stats .ssr"
-    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
+    store: Path = option(Path(".ssr"), "STORE", "a store, or a project with one", is_argument=True)
     run: str = option("", "RUN", "only those of this run: its id, or the beginning of it")
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)

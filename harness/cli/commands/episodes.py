@@ -47,9 +47,10 @@ def stats(settings: StatsSettings) -> int:
     return ExitCode.DONE
 
 
-def _read(root: Path, run: str) -> list[tuple[str, Episode]]:
-    if not (root / STORE_MARK).is_file():
-        raise SettingsError(f"{root} is not a store; ssr play makes one, by default .ssr in the project")
+def _read(path: Path, run: str) -> list[tuple[str, Episode]]:
+    root = next((folder for folder in (path, path / ".ssr") if (folder / STORE_MARK).is_file()), None)
+    if root is None:
+        raise SettingsError(f"{path} is neither a store nor a project with one; ssr play makes .ssr in the project")
     fetch_all(root)
     found = [(name, episode) for name, episode in stored_episodes(root) if name.startswith(run)]
     runs = {name for name, _ in found}
