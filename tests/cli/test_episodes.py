@@ -44,6 +44,7 @@ def test_stats_sum_up_what_was_played(played: Path, capsys: pytest.CaptureFixtur
     assert (total["tried"], total["valid"], total["attempts"], total["solved"], total["ungraded"]) == (4, 3, 5, 2, 1)
     assert told(capsys, "stats", played, "--run", "abd2")[1]["episodes"] == 1
     assert main(["stats", str(played)]) == 0
+    capsys.readouterr()
     played.rename(played.with_name(".ssr"))
     assert told(capsys, "stats", played.parent)[1]["episodes"] == 4
 
