@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +278,9 @@ def run(work: Callable[[AsyncSandboxClient], Awaitable[None]], url: str, *, retr
         async with AsyncSandboxClient(url, token=TOKEN, retry_s=retry_s) as client:
             await work(client)
 
-    asyncio.run(main())
+    # In a thread: a browser of another test may have left its loop in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, main()).result()
 
 
 def test_many_sandboxes_at_a_time_from_asyncio(served: tuple[str, SandboxHost], tmp_path: Path) -> None:
