@@ -18,6 +18,7 @@ from harness.database.schema import artifacts, candidates, entries, episodes, jo
 from harness.records.attempt import Attempt
 from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter, JobFilter
 from harness.service.job import Job
+from harness.service.kept import Kept
 from harness.service.rows import (
     ArtifactRow,
     AttemptDetails,
@@ -95,6 +96,7 @@ class Queries:
     def __init__(self, records: DatabaseRecords, *, run: str = "") -> None:
         """run: reads only what belongs to a run; by default to any."""
         self.records, self._run = records, run
+        self.sums = Kept()
         self._engine = reading(records.engine)
 
     def runs(self, after: str = "", *, limit: int = DEFAULT_LIMIT) -> Page[RunRow]:

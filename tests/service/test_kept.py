@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.service.dashboard.kept import Kept
+from harness.service.kept import Kept
 from pytest_ssr.errors import StoreError
 
 

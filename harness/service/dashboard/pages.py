@@ -15,7 +15,6 @@ from fastapi.staticfiles import StaticFiles
 from harness.service.dashboard import details, gap_map, summaries
 from harness.service.dashboard.api_page import api_page
 from harness.service.dashboard.comparison import comparison_page
-from harness.service.dashboard.kept import Kept
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import STATIC, render
 from harness.service.dashboard.summaries import following, page_after
@@ -34,7 +33,6 @@ class Pages:
     def __init__(self, reads: Reads, *, has_login: bool) -> None:
         """has_login: whether browsers log in, so that pages have a button to log out."""
         self.reads, self.has_login = reads, has_login
-        self.sums = Kept()
 
     def show(self, request: Request, name: str, page: object | None, *, status: int = 200) -> Response:
         """Return a page. name: of its template; page: what it shows, None if it does not exist."""
@@ -79,7 +77,7 @@ def dashboard_router(pages: Pages) -> APIRouter:
 
     @router.get("/")
     def overview(request: Request) -> Response:
-        return pages.show(request, "overview", pages.sums.get("overview", lambda: summaries.overview(reads)))
+        return pages.show(request, "overview", reads.sums.get("overview", lambda: summaries.overview(reads)))
 
     @router.get("/runs")
     def runs(request: Request, after: str = "") -> Response:
@@ -119,7 +117,7 @@ def _add_more(router: APIRouter, pages: Pages) -> None:
     @router.get("/gaps")
     def gaps(request: Request, campaign: str = "") -> Response:
         chosen = campaign[:_MOST_FILTER]
-        return pages.show(request, "gaps", pages.sums.get(f"gaps {chosen}", lambda: gap_map.gaps_page(reads, chosen)))
+        return pages.show(request, "gaps", reads.sums.get(f"gaps {chosen}", lambda: gap_map.gaps_page(reads, chosen)))
 
     @router.get("/comparison")
     def comparison(request: Request, left: str = "", right: str = "") -> Response:

@@ -101,7 +101,7 @@ def _add_models(router: APIRouter, pages: Pages, models: RegisteredModels) -> No
     def show(request: Request, entered: Mapping[str, str], error: str = "") -> Response:
         is_admin = principal_of(request).scope.includes(Scope.ADMIN)
         shown = {name: entered.get(name, "") for name in _MODEL_FIELDS}
-        page = pages.sums.get("models", lambda: summaries.models_page(pages.reads))
+        page = pages.reads.sums.get("models", lambda: summaries.models_page(pages.reads))
         page = replace(page, registered=models.all(), can_change=is_admin, entered=shown, error=error)
         return pages.show(request, "models", page, status=_INVALID if error else 200)
 
