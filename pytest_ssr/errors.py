@@ -21,6 +21,7 @@ SsrError
 │   ├── DamagedTreeError        what machines have shared as the tree of an artifact is not that tree
 │   └── StoreWriteError         a full disk, a read-only directory; a run can continue once that is fixed
 ├── SettingsError               an option has an invalid value
+│   └── DiskFullError           a disk has no space for a run that has not begun
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 ├── ActionError                 an environment cannot take this action
@@ -44,9 +45,8 @@ SsrError
 ├── RefusedRequestError         a sandbox server refuses a request before it reads it
 └── LeftOutError                a row is not trained on
 
-Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure,
-RefusedRequestError, which a sandbox server answers with its status, and the exceptions of programs that run inside
-sandboxes (`execution.guest`, `solvers.mini.driver`).
+Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the
+exceptions of programs that run inside sandboxes (`execution.guest`, `solvers.mini.driver`).
 """
 
 import errno

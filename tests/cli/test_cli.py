@@ -97,6 +97,7 @@ def test_artifacts_are_valid_from_their_five_files_elsewhere(
     assert "bug-scope: bug_inject.diff changes 0 files, 1 are required" in bad.stdout
 
 
+@pytest.mark.long
 def test_grades(injected: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     project, report = injected
     directory = project / ".ssr" / "artifacts" / report["valid"][0]

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
-import os
-import re
-import subprocess
-import sys
-from argparse import ArgumentParser
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
+from recipe_parts import SMALL, TRAINERS, Recipe
 from rows import write_project, written
 
-from harness.cli.app import parse
 from harness.environments.adapters.pool import PoolSettings
 from harness.environments.scores import OUTCOME, PROCESS
-from harness.exporters.rl import VERL_AGENT
 from pytest_ssr.errors import SettingsError
-
-TRAINERS = {"slime": "settings.yaml", "verl": "agent.yaml"}
-SMALL = ("--gpus-per-node", "1", "--tasks", "2", "--group", "2", "--nodes", "2")
-PROGRAMS = ("hf", "python3", "ray", "ssr", "torchrun")
-RECORD = """\
-#!{python}
-import json, os, sys
-with open({log!r}, "a") as file:
-    names = ("CUDA_DEVICE_MAX_CONNECTIONS", "PYTHONPATH", "SSR_EXECUTOR")
-    called = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    file.write(json.dumps([called, {{n: os.environ[n] for n in names if n in os.environ}}]) + "\\n")
-print(3)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,41 +24,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.fixture
 def dataset(rows: list[dict[str, Any]], tmp_path: Path) -> Path:
     return written(tmp_path / "rows.jsonl", rows)
-
-
-class Recipe:
-    """A recipe that was written, and what its scripts call."""
-
-    def __init__(self, trainer: str, dataset: Path, *options: str) -> None:
-        self.folder, self.slime = dataset.parent / "run of mine", dataset.parent / "slime"
-        models = self.slime / "scripts" / "models"
-        models.mkdir(parents=True, exist_ok=True)
-        (models / "tiny.sh").write_text("MODEL_ARGS=(--num-layers 2)\n")
-        own = ("--shape", "tiny", "--slime", str(self.slime)) if trainer == "slime" else ()
-        argv = ["recipe", trainer, str(dataset), "--model", "owner/model", "--out", str(self.folder), *own, *options]
-        parsed = parse(argv)
-        assert parsed is not None
-        parsed.settings.check()
-        assert parsed.run(parsed.settings) == 0
-        self.prompts = [json.loads(line) for line in (self.folder / "prompts.jsonl").read_text().splitlines()]
-        loaded = yaml.safe_load((self.folder / TRAINERS[trainer]).read_text())
-        self.episodes: dict[str, Any] = loaded[0] if trainer == "verl" else loaded
-
-    def pool(self) -> PoolSettings:
-        given = {name.removeprefix("ssr_"): value for name, value in self.episodes.items()}
-        return PoolSettings.read({n: v for n, v in given.items() if n not in ("name", "_target_")})
-
-    def calls(self, script: str, *arguments: str) -> list[tuple[list[str], dict[str, str]]]:
-        """Run a script of the recipe, and return the programs that it calls with their variables."""
-        log, programs = self.folder / "calls", self.folder / "programs"
-        programs.mkdir(exist_ok=True)
-        log.unlink(missing_ok=True)
-        for name in PROGRAMS:
-            (programs / name).write_text(RECORD.format(python=sys.executable, log=str(log)))
-            (programs / name).chmod(0o755)
-        path = f"{programs}:{os.environ['PATH']}"
-        subprocess.run(["bash", str(self.folder / script), *arguments], check=True, env={"PATH": path})
-        return [(called, variables) for called, variables in map(json.loads, log.read_text().splitlines())]
 
 
 def flags(call: list[str]) -> dict[str, str]:
@@ -171,40 +114,3 @@ def test_what_does_not_fit_the_cluster_is_refused(dataset: Path, options: list[s
     with pytest.raises(SettingsError) as raised:
         Recipe("verl", dataset, *options)
     assert raised.value.option == mistake
-
-
-@pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="needs verl")
-def test_verl_composes_the_configuration(dataset: Path) -> None:
-    hydra = pytest.importorskip("hydra")
-    recipe = Recipe("verl", dataset, *SMALL)
-    [(called, _)] = recipe.calls("train.sh")
-    spec = importlib.util.find_spec("verl")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    folder = Path(spec.submodule_search_locations[0]) / "trainer" / "config"
-    with hydra.initialize_config_dir(str(folder), version_base=None):
-        # It refuses the name of an option that verl does not have.
-        config = hydra.compose("ppo_trainer", [word for word in called if "=" in word])
-    assert config.trainer.nnodes == 2
-    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == VERL_AGENT == recipe.episodes["name"]
-
-
-@pytest.mark.skipif("SSR_TEST_SLIME" not in os.environ, reason="SSR_TEST_SLIME names a checkout of slime")
-def test_slime_has_the_flags(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkout = Path(os.environ["SSR_TEST_SLIME"])
-    monkeypatch.syspath_prepend(checkout)
-    # The parser of slime's own flags does not use what it imports.
-    for name in ("ray", "sglang.srt.server_args", "sglang_router.launch_router", "wandb"):
-        stub: Any = ModuleType(name)
-        stub.ServerArgs = stub.RouterArgs = None
-        monkeypatch.setitem(sys.modules, name, stub)
-    from slime.utils.arguments import get_slime_extra_args_provider
-
-    parser = get_slime_extra_args_provider()(ArgumentParser(allow_abbrev=False))
-    [(called, _)] = Recipe("slime", dataset, *SMALL).calls("train.sh")
-    args, others = parser.parse_known_args(called[2:])
-    assert (args.actor_num_nodes, args.load, args.n_samples_per_prompt) == (2, args.save, 2)
-    # Those of Megatron and SGLang: slime's own scripts pass them, too.
-    scripts = "".join(path.read_text() for path in checkout.glob("scripts/**/*.sh"))
-    known = set(re.findall(r"(?<!\S)--[a-z0-9-]+", scripts))
-    assert {flag for flag in others if flag.startswith("--")} <= known

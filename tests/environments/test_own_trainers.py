@@ -44,6 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
+@pytest.mark.long
 @pytest.mark.bubblewrap
 @pytest.mark.usefixtures("site")
 def test_the_trainer_of_the_documentation_learns(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harness.environments.adapters.pool import PoolSettings
 from harness.environments.adapters.transcript import ChatTokens, Transcript
 from pytest_ssr.errors import ContextError, SettingsError
 
 EOS = 0
-DOCS = Path(__file__).parents[2] / "docs" / "training"
 
 
 class Characters:
@@ -120,12 +117,3 @@ def test_a_template_that_changes_earlier_messages_needs_single_steps() -> None:
 def test_wrong_settings_are_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         PoolSettings.read(wrong)
-
-
-def test_the_settings_in_the_documentation_are_valid() -> None:
-    slime = yaml.safe_load((DOCS / "slime" / "settings.yaml").read_text())
-    assert slime.pop("ssr_single_steps") is False
-    assert PoolSettings.read({name.removeprefix("ssr_"): value for name, value in slime.items()}).steps == 40
-    [verl] = yaml.safe_load((DOCS / "verl" / "agent.yaml").read_text())
-    assert (verl.pop("name"), verl.pop("_target_").rpartition(".")[2]) == ("ssr_agent", "SsrAgentLoop")
-    assert PoolSettings.read(verl).steps == 40

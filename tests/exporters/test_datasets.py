@@ -64,6 +64,7 @@ def test_each_row_names_its_task(dataset: Path, tmp_path: Path, name: str) -> No
     assert all(list(row) == list(FORMATS[name].columns) for row in rows)
 
 
+@pytest.mark.long
 def test_an_exported_id_is_a_task_that_is_played_and_graded(
     clones: tuple[Path, list[dict[str, Any]]], dataset: Path, tmp_path: Path
 ) -> None:

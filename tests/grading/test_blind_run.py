@@ -548,6 +548,7 @@ def test_random_values_that_agree_by_chance_are_compared_with_the_expected_value
     )
 
 
+@pytest.mark.long
 def test_inputs_that_make_the_original_slow_are_skipped(tmp_path: Path) -> None:
     code = "import time\n\n\ndef double(n):\n    if n != 21:\n        time.sleep(0.3)\n    return n * 2\n"
     shop = opened(tmp_path, code, "def test_double():\n    assert double(21) == 42\n")

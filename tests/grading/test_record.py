@@ -144,6 +144,7 @@ def test_a_run_without_expected_values_that_does_not_end_is_timed_out(runner: Ru
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TIMED_OUT)
 
 
+@pytest.mark.long
 def test_a_patch_that_hangs_is_bounded_by_the_original(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The absolute limit is 60 s."""
     limits, run = [], runner_module.run_plain

@@ -167,6 +167,7 @@ def test_ssr_starts_without_the_extra() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 @pytest.mark.bubblewrap
 def test_a_store_of_self_play(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = Store(tmp_path / "store")

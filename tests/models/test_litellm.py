@@ -16,8 +16,9 @@ from model_server import dribbling, error, garbage, message, rendered, serving, 
 from harness.models.budget import Budget
 from harness.models.factory import open_model
 from harness.models.middleware import RetryingModel
+from harness.models.registry import Entry
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
-from pytest_ssr.errors import ContextError, ModelError, RefusedError
+from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
 from pytest_ssr.records.decoding import decode
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From a third-party package.
@@ -271,3 +272,10 @@ def test_thinking_blocks_are_sent_back_with_their_signature() -> None:
     assert turn["content"][0] == thinking
     assert turn["content"][-1] == use
     assert all(block.get("text", "?").strip() for block in turn["content"]), "Anthropic refuses an empty string"
+
+
+def test_a_key_that_is_not_set_is_an_error_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-somebody-else")
+    monkeypatch.delenv("TEAM_KEY", raising=False)
+    with pytest.raises(SettingsError, match="TEAM_KEY"):
+        open_model("model:small", registry={"small": Entry("openai/m", key="TEAM_KEY")})

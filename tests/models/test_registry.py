@@ -131,14 +131,6 @@ def test_a_name_that_nobody_registered_is_an_error(tmp_path: Path) -> None:
             open_model(f"model:{name}", registry={"small": Entry("vllm:http://x"), "priced": ENTRY})
 
 
-def test_a_key_that_is_not_set_is_an_error_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("litellm")
-    monkeypatch.setenv("OPENAI_API_KEY", "of-somebody-else")
-    monkeypatch.delenv("TEAM_KEY", raising=False)
-    with pytest.raises(SettingsError, match="TEAM_KEY"):
-        open_model("model:small", registry={"small": Entry("openai/m", key="TEAM_KEY")})
-
-
 def test_another_model_keeps_an_unknown_price() -> None:
     with serving(message("hm")) as served:
         model = open_model(f"vllm:{served.url}", registry={"other": ENTRY})

@@ -18,7 +18,9 @@ PACKAGES = {
     "verifiers": "verifiers",
     "verl": "verl",
 }
-collect_ignore = [f"test_{name}.py" for name, package in PACKAGES.items() if importlib.util.find_spec(package) is None]
+collect_ignore_glob = [
+    f"test_{name}*.py" for name, package in PACKAGES.items() if importlib.util.find_spec(package) is None
+]
 
 
 @pytest.fixture
