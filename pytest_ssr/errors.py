@@ -42,7 +42,6 @@ SsrError
 ├── LateError                   mini-swe-agent does not answer in time
 ├── SkippedError                an item yields no row of an export
 ├── ProblemError                the service refuses a request
-├── RefusedRequestError         a sandbox server refuses a request before it reads it
 └── LeftOutError                a row is not trained on
 
 Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the
