@@ -158,7 +158,7 @@ def open_model(
 
 
 def entry_of(name: str, registry: Registry) -> Entry:
-    """Return the entry of a name; raises SettingsError if there is none."""
+    """Return the entry of a name; raises SettingsError for a name that the registry does not have."""
     entry = registry.get(name)
     if entry is None or not entry.model:
         known = ", ".join(sorted(n for n, e in registry.items() if e.model)) or "none"

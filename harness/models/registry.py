@@ -161,7 +161,7 @@ def read_registry(path: Path) -> dict[str, Entry]:
             f"--models {path} cannot be read: {' '.join(str(error).split())}", option="models"
         ) from None
     if not isinstance(data, dict) or not data:
-        raise SettingsError(f"--models {path} does not map names of models to what is known of them", option="models")
+        raise SettingsError(f"--models {path} does not map the names of models to entries", option="models")
     return {str(name): read_entry(entry, f"--models {path}: {name}") for name, entry in data.items()}
 
 

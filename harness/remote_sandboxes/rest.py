@@ -164,7 +164,7 @@ def _content(schema: str) -> dict[str, Any]:
 
 
 def _unknown_field(data: object, known: object) -> str:
-    """Return the first name in the data that the decoded object does not have; empty if there is none."""
+    """Return the first name in the data that the decoded object does not have, or an empty string."""
     pairs: list[tuple[object, object]] = []
     if isinstance(data, dict) and isinstance(known, dict):
         for name, value in data.items():

@@ -6,6 +6,7 @@ What they print goes to files, which outlive both sides: a command never waits f
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -34,8 +35,24 @@ def remove_left_over() -> None:
     """Remove the folders of jobs whose workers were killed on this machine."""
     for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
         pid = path.name.removeprefix(_FOLDER).partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists() and not path.is_symlink():
+        if not pid.isdigit() or Path("/proc", pid).exists() or path.is_symlink():
+            continue
+        with contextlib.suppress(OSError):
+            # A worker in another container may have the folder and a number that this one does not know.
+            held = _locked(path)
             shutil.rmtree(path, ignore_errors=True)
+            os.close(held)
+
+
+def _locked(folder: Path) -> int:
+    """Return a descriptor that holds the lock of a folder; raises OSError if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class JobProcess:
@@ -47,6 +64,7 @@ class JobProcess:
         self._waiting = [*plan.before, plan.argv]
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
         """The folder that the commands run in, which is removed at the end."""
+        self._lock = _locked(self.folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = False
         self._started = 0
@@ -154,6 +172,9 @@ class JobProcess:
         """Remove the temporary files; the command has ended."""
         self._clear_checkout()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _start_next(self) -> None:
         argv = self._waiting.pop(0)

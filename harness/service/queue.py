@@ -245,7 +245,7 @@ class JobQueue:
         return self.lines(job_id, int(first) - 1 if first is not None else 0, limit=limit)
 
     def put_back(self, claim: Claim, outcome: Outcome) -> bool:
-        """Return a job that a fault of the infrastructure has ended to the queue, where it waits, each time longer.
+        """Put a job that a fault of the infrastructure has ended back into the queue; it waits longer each time.
 
         It uses up no attempt. After `MAX_FAULTS` of them it fails with this outcome. False if the worker has lost it.
         """

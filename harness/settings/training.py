@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -43,14 +44,14 @@ def strategies() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTraining(CommandSettings):
+class OwnTraining(CommandSettings, ABC):
     """What the training of another package has, which an entry point of the group `pytest_ssr.trainers` names."""
 
     example: ClassVar[str] = "ssr train --help"
 
+    @abstractmethod
     def train(self) -> int:
         """Train, and return the exit code: 0 for success, 1 for a negative result; an SsrError is reported."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from harness.service.job_process import JobProcess
+from harness.service.job_process import JobProcess, remove_left_over
 from harness.service.jobs import Plan
 
 PROGRAM = """
@@ -18,6 +20,23 @@ from pytest_ssr.project.settings_table import project_file, read_project_table
 path = project_file(Path.cwd())
 print(json.dumps({"own": path.parent == Path.cwd(), "settings": read_project_table(path)}))
 """
+
+
+def test_the_folders_of_killed_workers_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    process = JobProcess(Plan([sys.executable, "-c", "import time; time.sleep(600)"]))
+    # The numbers of processes end at 2^22: no process has these.
+    killed, elsewhere, other = (tmp_path / name for name in ("ssr-job-9999998-a", "ssr-job-9999999-b", "ssr-job-x-c"))
+    for folder in (killed, elsewhere, other):
+        folder.mkdir()
+    held = os.open(elsewhere, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    remove_left_over()
+    os.close(held)
+    assert set(tmp_path.iterdir()) == {process.folder, elsewhere, other}
+    process.kill()
+    process.remove()
+    process.remove()
 
 
 def test_variables_of_the_worker_are_no_settings_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:

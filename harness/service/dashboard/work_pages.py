@@ -128,7 +128,7 @@ def _add_models(router: APIRouter, pages: Pages, models: RegisteredModels) -> No
 
 
 def _numbers(texts: Mapping[str, str]) -> dict[str, float]:
-    """Return numbers from a form; raises SettingsError for a text that is none."""
+    """Return numbers from a form; raises SettingsError for any other text."""
     try:
         return {name: int(text) if name == "context" else float(text) for name, text in texts.items()}
     except ValueError:
