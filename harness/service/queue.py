@@ -15,22 +15,19 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
 
 from harness.database.engine import database_time, describing, reading
 from harness.database.events import add_event
-from harness.database.fitting import fitted
-from harness.database.schema import idempotency_keys, job_lines, jobs, tokens
-from harness.records.job_reports import JobReport
+from harness.database.fitting import cleaned
+from harness.database.schema import idempotency_keys, jobs
 from harness.service.job import (
     Claim,
     Job,
     JobErrorCode,
     JobKind,
-    JobLine,
     JobStatus,
     Lease,
     Outcome,
@@ -38,17 +35,17 @@ from harness.service.job import (
     QueueError,
     QueueErrorCode,
 )
+from harness.service.job_log import JobLog, add_lines, remove_lines
+from harness.service.quotas import DAY_S, require_quota
 
 __all__ = [
     "LEASE_S",
     "MAX_ATTEMPTS",
     "MAX_FAULTS",
-    "MAX_LINES",
     "Claim",
     "Job",
     "JobErrorCode",
     "JobKind",
-    "JobLine",
     "JobQueue",
     "JobStatus",
     "Lease",
@@ -61,14 +58,11 @@ LEASE_S = 30.0
 MAX_ATTEMPTS = 5
 """How often a job is begun before it fails; only lost workers use up attempts."""
 MAX_STAGE_CHARS = 300
-MAX_LINES = 2_000
-"""Lines of a job's log that are kept each time that it begins."""
 MAX_FAULTS = 20
 """How often a job is begun again after faults of the infrastructure, over about an hour and a half."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 _MAX_ERROR_CHARS = 4_000
-_DAY_S = 86_400.0
-_KEY_S = _DAY_S
+_KEY_S = DAY_S
 """How long the key of a request is remembered."""
 _NOT_HELD: Mapping[str, Any] = {"worker_id": "", "lease_token": "", "lease_until": 0.0, "stage": ""}
 
@@ -79,6 +73,7 @@ class JobQueue:
     def __init__(self, engine: sa.Engine, *, lease_s: float = LEASE_S) -> None:
         """lease_s: the same for all queues of a database."""
         self.engine, self.lease_s = engine, lease_s
+        self.log = JobLog(engine)
 
     def submit(
         self,
@@ -106,7 +101,7 @@ class JobQueue:
                     return earlier
             usd = float(settings.get("budget_usd", 0.0)) if uses_models else 0.0
             if uses_models and owner:
-                _require_quota(connection, owner, settings.get("budget_usd"))
+                require_quota(connection, owner, settings.get("budget_usd"))
             row = {
                 **dict.fromkeys(("stage", "error_code", "error", "result", "worker_id", "lease_token"), ""),
                 "id": job_id,
@@ -183,7 +178,7 @@ class JobQueue:
     def report(self, claim: Claim, progress: Progress) -> bool:
         """Record what a job has reported; False if the worker has lost it, so that nothing is recorded."""
         values = {
-            "stage": _storable(progress.stage, MAX_STAGE_CHARS),
+            "stage": cleaned(progress.stage)[:MAX_STAGE_CHARS],
             "about": json.dumps(dict(progress.about)),
             "stages": json.dumps(list(progress.stages)),
         }
@@ -191,23 +186,8 @@ class JobQueue:
             job = _update(connection, _is_held(claim), **values)
             if job is None:
                 return False
-            now = database_time(connection)
-            same = (job_lines.c.job_id == job.id) & (job_lines.c.attempt == _begun(job))
-            room = MAX_LINES - int(connection.scalar(sa.select(sa.func.count()).where(same)) or 0)
-            rows = [_line(job, report, now) for report in progress.lines[: max(0, room)]]
-            if len(progress.lines) >= room > 0:
-                rows[-1] = _line(job, JobReport(line=f"more than {MAX_LINES} lines; the rest is not kept"), now)
-            if rows:
-                connection.execute(sa.insert(job_lines), rows)
+            add_lines(connection, job, progress.lines)
         return True
-
-    def lines(self, job_id: str, after: int = 0, *, limit: int = 5_000) -> list[JobLine]:
-        """Return the log of a job in order: the first lines after the one of this number."""
-        names = (job_lines.c[field.name] for field in fields(JobLine))
-        wanted = sa.select(*names).where(job_lines.c.job_id == job_id, job_lines.c.number > after)
-        with describing(self.engine.url), reading(self.engine).connect() as connection:
-            rows = connection.execute(wanted.order_by(job_lines.c.number).limit(limit)).all()
-        return [JobLine(**row._mapping) for row in rows]
 
     def finish(self, claim: Claim, outcome: Outcome) -> bool:
         """Record how a job has ended; False if the worker has lost it, so that nothing is recorded."""
@@ -218,7 +198,7 @@ class JobQueue:
                 status=outcome.status,
                 result="" if outcome.result is None else json.dumps(dict(outcome.result)),
                 error_code=outcome.error_code,
-                error=_storable(outcome.error, _MAX_ERROR_CHARS),
+                error=cleaned(outcome.error)[:_MAX_ERROR_CHARS],
                 ended_at=database_time(connection),
                 **{**_NOT_HELD, "worker_id": claim.job.worker_id},
             )
@@ -235,14 +215,6 @@ class JobQueue:
             ended_at = database_time(connection) if cancel else None
             values = {"status": status, "ended_at": ended_at, "attempt": jobs.c.attempt - 1}
             return _update(connection, _is_held(claim), **values, **_NOT_HELD) is not None
-
-    def last_lines(self, job_id: str, limit: int) -> list[JobLine]:
-        """Return the last lines of the log of a job, in order."""
-        number = job_lines.c.number
-        with describing(self.engine.url), reading(self.engine).connect() as connection:
-            newest = sa.select(number).where(job_lines.c.job_id == job_id).order_by(number.desc())
-            first = connection.scalar(newest.limit(1).offset(limit - 1))
-        return self.lines(job_id, int(first) - 1 if first is not None else 0, limit=limit)
 
     def put_back(self, claim: Claim, outcome: Outcome) -> bool:
         """Put a job that a fault of the infrastructure has ended back into the queue; it waits longer each time.
@@ -267,7 +239,7 @@ class JobQueue:
                     faults=faults + 1,
                     not_before=database_time(connection) + min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**faults),
                     error_code=outcome.error_code,
-                    error=_storable(outcome.error, _MAX_ERROR_CHARS),
+                    error=cleaned(outcome.error)[:_MAX_ERROR_CHARS],
                     **_NOT_HELD,
                 )
                 return True
@@ -302,7 +274,7 @@ class JobQueue:
             if job.status is JobStatus.SUCCEEDED:
                 raise QueueError(f"the job {job_id} has succeeded; submit a new one", code=QueueErrorCode.SUCCEEDED)
             spending = self._spend_again(connection, job)
-            connection.execute(sa.delete(job_lines).where(job_lines.c.job_id == job_id))
+            remove_lines(connection, job_id)
             cleared = dict.fromkeys(("stage", "error_code", "error", "result", "worker_id"), "")
             values: dict[str, Any] = {"cancel_requested": False, "started_at": None, "ended_at": None}
             values |= {**dict.fromkeys(("attempt", "faults", "not_before"), 0), **spending}
@@ -317,10 +289,10 @@ class JobQueue:
             return {}
         budget_usd = float(job.settings.get("budget_usd", 0.0))
         if row.owner:
-            _require_quota(connection, row.owner, budget_usd)
+            require_quota(connection, row.owner, budget_usd)
         now = database_time(connection)
         # It counts from now on, with what it may have spent in the 24 hours before.
-        earlier = row.usd if job.created_at > now - _DAY_S else 0.0
+        earlier = row.usd if job.created_at > now - DAY_S else 0.0
         return {"usd": earlier + budget_usd, "created_at": now}
 
     def _has_work(self) -> bool:
@@ -355,50 +327,10 @@ class JobQueue:
                 _update(connection, same, status=JobStatus.QUEUED, **{**ended, "ended_at": None})
 
 
-def _require_quota(connection: sa.Connection, owner: str, budget_usd: float | None) -> None:
-    """Raise QueueError unless a job with this budget is within its owner's quota.
-
-    Counted are the budgets of the owner's jobs of the last 24 hours, except those cancelled before they began.
-    """
-    # Locked, so that two requests at the same time do not both see what is left.
-    quota = connection.scalar(sa.select(tokens.c.usd_per_day).where(tokens.c.id == owner).with_for_update())
-    if quota is None:
-        return
-    now = database_time(connection)
-    has_begun = (jobs.c.status != JobStatus.CANCELLED) | jobs.c.started_at.is_not(None)
-    recent = sa.select(sa.func.coalesce(sa.func.sum(jobs.c.usd), 0.0))
-    recent = recent.where(jobs.c.owner == owner, jobs.c.created_at > now - _DAY_S, has_begun)
-    left = quota - float(connection.scalar(recent) or 0.0)
-    if budget_usd is None:
-        message = f"the token has a quota: set budget_usd, at most {max(0.0, left):.2f} now"
-        raise QueueError(message, code=QueueErrorCode.NO_BUDGET)
-    if budget_usd > left:
-        message = f"{max(0.0, left):.2f} USD of the token's quota of {quota:g} USD in 24 hours are left"
-        raise QueueError(message, code=QueueErrorCode.QUOTA)
-
-
 def _is_due(now: float) -> sa.ColumnElement[bool]:
     """Return the condition under which a job can begin; a wait that was set before the clock jumped back is over."""
     waits = (jobs.c.not_before > now) & (jobs.c.not_before <= now + _LONGEST_WAIT_S)
     return (jobs.c.status == JobStatus.QUEUED) & ~waits
-
-
-def _begun(job: Job) -> int:
-    """Return how often a job has begun; faults use up no attempt."""
-    return job.attempt + job.faults
-
-
-def _line(job: Job, report: JobReport, now: float) -> dict[str, Any]:
-    values = {
-        "job_id": job.id,
-        "attempt": _begun(job),
-        "kind": report.kind,
-        "text": report.line,
-        "artifact_id": report.artifact,
-        "attempt_id": report.attempt,
-        "created_at": now,
-    }
-    return fitted(job_lines, values)
 
 
 def _is_held(claim: Claim) -> sa.ColumnElement[bool]:
@@ -445,8 +377,3 @@ def _insert_for(connection: sa.Connection) -> Any:
     from sqlalchemy.dialects import postgresql, sqlite
 
     return sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-
-
-def _storable(text: str, most: int) -> str:
-    """Return a string that every database can hold."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:most]

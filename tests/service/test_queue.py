@@ -15,6 +15,7 @@ from harness.database.events import events_after
 from harness.database.records import DatabaseRecords
 from harness.database.schema import jobs
 from harness.records.job_reports import JobReport
+from harness.service import job_log
 from harness.service import queue as queue_module
 from harness.service.metrics import Metrics
 from harness.service.queue import (
@@ -184,7 +185,7 @@ def test_a_wait_that_was_set_by_a_clock_ahead_of_ours_is_over(queue: JobQueue) -
 
 
 def test_the_log_of_a_job_is_kept_up_to_a_limit(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "MAX_LINES", 4)
+    monkeypatch.setattr(job_log, "MAX_LINES", 4)
     job_id = submitted(queue)
     claim = claimed(queue)
     first = JobReport(line="bug\0", kind="valid", artifact="a1")
@@ -192,17 +193,17 @@ def test_the_log_of_a_job_is_kept_up_to_a_limit(queue: JobQueue, monkeypatch: py
     job = queue.get(job_id)
     assert job is not None
     assert (job.stage, job.about, job.stages) == ("s", {"run": "d1"}, [("inject", 1.5)])
-    (line,) = queue.lines(job_id)
+    (line,) = queue.log.lines(job_id)
     assert (line.text, line.kind, line.artifact_id, line.attempt) == ("bug\\0", "valid", "a1", 1)
     assert queue.report(claim, Progress(lines=[JobReport(line=str(n)) for n in range(9)]))
     assert queue.report(claim, Progress(lines=[JobReport(line="late")]))
-    assert [kept.text for kept in queue.lines(job_id)][:3] == ["bug\\0", "0", "1"]
-    assert len(queue.lines(job_id)) == 4
-    assert [kept.text for kept in queue.lines(job_id, line.number, limit=1)] == ["0"]
+    assert [kept.text for kept in queue.log.lines(job_id)][:3] == ["bug\\0", "0", "1"]
+    assert len(queue.log.lines(job_id)) == 4
+    assert [kept.text for kept in queue.log.lines(job_id, line.number, limit=1)] == ["0"]
     end_lease(queue, claim)
     second = claimed(queue, "other")
     assert not queue.report(claim, Progress(lines=[JobReport(line="of a lost worker")]))
-    assert len(queue.lines(job_id)) == 4
+    assert len(queue.log.lines(job_id)) == 4
     assert (second.job.about, second.job.stages) == ({}, [])
     # Each time that a job begins, there is room.
     assert queue.report(second, Progress(lines=[JobReport(line="second")]))
@@ -211,8 +212,8 @@ def test_the_log_of_a_job_is_kept_up_to_a_limit(queue: JobQueue, monkeypatch: py
     with queue.engine.begin() as connection:
         connection.execute(sa.update(jobs).values(not_before=1.0))
     assert queue.report(claimed(queue), Progress(lines=[JobReport(line="third")]))
-    assert [(kept.attempt, kept.text) for kept in queue.last_lines(job_id, 2)] == [(2, "second"), (3, "third")]
-    assert len(queue.last_lines(job_id, 100)) == 6
+    assert [(kept.attempt, kept.text) for kept in queue.log.last_lines(job_id, 2)] == [(2, "second"), (3, "third")]
+    assert len(queue.log.last_lines(job_id, 100)) == 6
 
 
 def test_a_job_that_is_to_be_cancelled_is_not_put_back(queue: JobQueue) -> None:

@@ -425,7 +425,7 @@ def test_what_a_job_reports_is_kept(
     job = job_of(queue, job_id)
     assert (job.status, job.about) == (JobStatus.SUCCEEDED, {"run": "d1"})
     assert [name for name, _ in job.stages] == ["measure", "inject"]
-    kept = queue.lines(job_id)
+    kept = queue.log.lines(job_id)
     assert [(line.text, line.artifact_id) for line in kept] == [
         ("a bug", "a1"), ("a warning\x0b{}", ""), ('{"status": 7}', ""), (forged, ""), ("no end", "")
     ]  # fmt: skip
@@ -466,7 +466,7 @@ def test_readers_see_neither_the_log_nor_the_folder_of_the_store(
     assert str(root) not in f"{job}"
     assert "secret" not in f"{job}"
     assert len(json.dumps(job.result)) < 100_000
-    assert [line.text for line in queue.lines(job_id)] == ["cannot read /srv/secret"]
+    assert [line.text for line in queue.log.lines(job_id)] == ["cannot read /srv/secret"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -475,7 +475,7 @@ def test_what_a_job_prints_takes_neither_disk_nor_memory(records: DatabaseRecord
     worker = worker_of(records, root, code)
     job_id = started(worker, queue)
     folder = worker._running[0].process.folder  # type: ignore[union-attr]
-    wait_until(lambda: len(queue.lines(job_id)) > 0, turns=worker.turn)
+    wait_until(lambda: len(queue.log.lines(job_id)) > 0, turns=worker.turn)
     wait_until(lambda: sum(p.stat().st_size for p in folder.glob("stderr-*")) < 30 << 20, turns=worker.turn)
     worker.shut_down()
     assert not folder.exists()

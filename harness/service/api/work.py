@@ -308,7 +308,7 @@ def get_job(queue: Queue, job_id: Name) -> Job:
 def list_job_lines(queue: Queue, job_id: Name, _: Runner, after: LineNumber = 0) -> list[JobLine]:
     """Return the log of a job: at most 5,000 lines, those after the one of this number."""
     _existing(queue.get(job_id), job_id)
-    return queue.lines(job_id, after)
+    return queue.log.lines(job_id, after)
 
 
 @router.post("/jobs/{job_id}/cancel", tags=["jobs"])

@@ -122,7 +122,7 @@ def job_page(reads: Reads, queue: JobQueue, job: Job | None, projects: Projects,
     if job is None:
         return None
     shown, now = listed(job, {project.id: project.name for project in projects.list()}), reads.now()
-    can_run, lines = scope.includes(Scope.RUN), queue.last_lines(job.id, _MOST_READ)
+    can_run, lines = scope.includes(Scope.RUN), queue.log.last_lines(job.id, _MOST_READ)
     bugs = _Bugs()
     for line in lines:
         # What was found before it began again is found again.
