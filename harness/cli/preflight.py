@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
 
 from harness.rollouts.player_factory import PlayerFactory
-from pytest_ssr.errors import DiskFullError, MissingExtraError, ModelError, SettingsError, SsrError
+from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError, SsrError
+from pytest_ssr.storage.free_space import require_space
 
 T = TypeVar("T")
-_LEAST_BYTES = 64 << 20
-"""Less free space than this is no place for a run's results."""
 
 
 class Preflight:
@@ -29,17 +27,14 @@ class Preflight:
             self._obstacles.append(error)
             return cast(T, None)
 
-    def end(self, players: PlayerFactory, store: Path) -> None:
+    def end(self, players: PlayerFactory, folder: Path, option: str = "store") -> None:
         """Raise SettingsError if a part could not be opened, if a server refuses a request, or if the disk is full.
 
-        players: their models are sent a short request each. store: where results will be.
+        players: their models are sent a short request each. folder: where results will be; option: its option.
         """
         self._obstacles += players.failures()
-        free = shutil.disk_usage(next(folder for folder in (store, *store.absolute().parents) if folder.exists())).free
-        if free < _LEAST_BYTES:
-            # Alone: for a job it is no fault of its own.
-            problem = f"the disk of {store} has {free >> 20} MiB left; results need space (--store)"
-            raise DiskFullError(problem, option="store")
+        # Alone: for a job it is no fault of its own.
+        require_space(folder, option)
         if len(self._obstacles) == 1 and isinstance(self._obstacles[0], SettingsError | MissingExtraError):
             raise self._obstacles[0]
         if self._obstacles:

@@ -36,6 +36,7 @@ _REPO = re.compile(r"[\w.-]+/[\w.-]+")
 _MIRROR = re.compile(r"swesmith/(.+?)__(.+)\.([0-9a-f]{7,40})")
 """SWE-smith's repositories: owner, name and commit of the repository that they mirror."""
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}\^?")
+_ARTIFACT = re.compile(r"[0-9a-f]{20,64}")
 _COMMANDS = ("pre_install", "install", "pip_packages", "test_cmd")
 """Fields of `install_config`."""
 _COLUMNS: Columns = {
@@ -54,6 +55,7 @@ _COLUMNS: Columns = {
     "eval_script": ("eval_script",),
     "created_at": ("created_at",),
     "license": ("license_name", "license"),
+    "artifact_id": ("artifact_id",),
 }
 """The names of each column in the datasets that are read; case does not matter."""
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
@@ -99,6 +101,7 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
         eval_script=_text(row, "eval_script", location),
         created_at=str(row.get("created_at") or ""),
         licence=str(row.get("license") or ""),
+        artifact_id=found[0] if (found := _ARTIFACT.fullmatch(str(row.get("artifact_id")))) else "",
     )
 
 
@@ -164,6 +167,7 @@ def row_of(instance: Instance) -> dict[str, Any]:
         row |= {"repo": f"swesmith/{owner}__{name}.{instance.base_commit}"}
     optional = {"install_config": dict(instance.install), "log_parser": instance.log_parser}
     optional |= {"eval_script": instance.eval_script, "license": instance.licence}
+    optional |= {"artifact_id": instance.artifact_id}
     return row | {k: v for k, v in optional.items() if v}
 
 

@@ -53,6 +53,8 @@ class Instance:
     eval_script: str = ""
     created_at: str = ""
     licence: str = ""
+    artifact_id: str = ""
+    """The bug that the row was made from, by `ssr export`; empty for other rows."""
     invalid: str = ""
     """Why its row cannot be read, with the row's location; the other fields are then empty, except the names."""
 
@@ -100,6 +102,7 @@ class Instance:
                 sorted(self.pass_to_pass),
                 *command,
                 *self.given_ids.values(),
+                *([self.artifact_id] if self.artifact_id else []),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -129,6 +129,7 @@ class Grader:
             "",
             _unusable(""),
             repo=instance.repo,
+            artifact_id=instance.artifact_id,
             created_at=instance.created_at,
             patch_sha256=digest,
             rule=str(self.rule),

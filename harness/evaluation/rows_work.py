@@ -56,6 +56,7 @@ class Unit:
             reason,
             attempt=self.attempt,
             repo=self.instance.repo,
+            artifact_id=self.instance.artifact_id,
             created_at=self.instance.created_at,
             rule=str(rule),
         )

@@ -181,6 +181,7 @@ class RolloutWork(RowsWork):
             rollout,
             task=unit.instance.id,
             repo=unit.instance.repo,
+            artifact_id=unit.instance.artifact_id,
             created_at=unit.instance.created_at,
             solver=unit.model,
             fail_to_pass=outcomes[0],

@@ -190,6 +190,7 @@ def _test_command(artifact: BugArtifact) -> str:
 
 def _about(task: Task) -> Row:
     return {
+        "artifact_id": task.id,
         "strategy": task.strategy,
         "operator": task.operator,
         "order": task.order,
@@ -234,7 +235,7 @@ def _swe_smith(group: Group, choices: Choices) -> Iterator[Row]:
 
 def _swe_rl(group: Group, choices: Choices) -> Iterator[Row]:
     task = _only(group)
-    row = instance(task, choices)
+    row = {**instance(task, choices), "artifact_id": task.id}
     if choices.image:
         row["image_name"] = choices.image
     yield {"text": row["problem_statement"], "metadata": {"instance": row, "data_source": "ssr"}}
@@ -258,6 +259,7 @@ def _artifacts(group: Group, choices: Choices) -> Iterator[Row]:
 
 
 _ABOUT: Mapping[str, Any] = {
+    "artifact_id": TEXT,
     "strategy": TEXT,
     "operator": TEXT,
     "order": WHOLE,

@@ -17,7 +17,7 @@ class Entry:
 
     solver: str
     task: str
-    """The id of an instance or of a bug."""
+    """The id of a bug, or of an instance that was made from none."""
     number: int
     """Counted from 0."""
     run: str
@@ -51,7 +51,7 @@ class Entry:
         reason = clean(attempt.reason.text)
         return cls(
             solver=clean(attempt.solver),
-            task=clean(attempt.task or task),
+            task=clean(attempt.artifact_id or attempt.task or task),
             number=attempt.attempt,
             run=run,
             key=clean(attempt.id) or _digest(clean(attempt.patch_sha256), attempt.status, reason),

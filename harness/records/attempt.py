@@ -47,6 +47,8 @@ class Attempt:
     id: str = ""
     """The key of everything that it depends on, and the name of its folder in the store; empty for a prediction."""
     repo: str = ""
+    artifact_id: str = ""
+    """The bug that the instance was made from; empty if it was made from none, and for a task that is a bug."""
     created_at: str = ""
     """When the task was made (ISO 8601); empty if unknown."""
     seed: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -12,9 +11,7 @@ import sqlalchemy as sa
 from harness.database.engine import describing, reading
 from harness.database.schema import jobs
 from harness.service.job import JobStatus
-
-_LEAST_BYTES = 64 << 20
-"""With less free space, neither a database in the folder nor a file of a result can be expected to grow."""
+from pytest_ssr.storage.free_space import is_full
 
 
 class Trouble(StrEnum):
@@ -49,7 +46,7 @@ def troubles(engine: sa.Engine, folder: Path) -> Sequence[Trouble]:
     """Return what is wrong. folder: of the store. Raises StoreError if the database does not answer."""
     found = []
     try:
-        if shutil.disk_usage(folder).free < _LEAST_BYTES:
+        if is_full(folder):
             found.append(Trouble.DISK_FULL)
     except OSError:
         found.append(Trouble.STORE_AWAY)

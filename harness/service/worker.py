@@ -36,6 +36,7 @@ from harness.service.worker_row import WorkerRow, WorkerStatus
 from pytest_ssr.errors import SsrError, StoreError
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.interrupts import pause, uninterrupted
+from pytest_ssr.storage.free_space import is_full
 from pytest_ssr.storage.store import Store
 
 POLL_S = 0.2
@@ -72,10 +73,13 @@ _CODES = {
 }
 """By the name of the error that a command of `ssr` reports."""
 
-_FAULTS = frozenset(("SandboxError", "UnresponsiveError", "StoreError", "StoreWriteError", "DiskFullError"))
-"""Errors that are faults of the infrastructure, after which a job begins again later."""
-_MASKED = _FAULTS | {"SandboxUnavailableError"}
-"""Errors that have addresses and folders of the infrastructure."""
+_FAULTS = frozenset(
+    ("SandboxError", "SandboxUnavailableError", "UnresponsiveError", "StoreError", "StoreWriteError", "DiskFullError")
+)
+"""Errors that are faults of the infrastructure, after which a job begins again later.
+
+They have addresses and folders of the infrastructure.
+"""
 _SHOWN = {
     JobErrorCode.STORE: "the database or the files of the store could not be used; the worker's log has the cause",
     JobErrorCode.SANDBOX: "the sandbox broke, or cannot be used on the worker; its log has the cause",
@@ -327,6 +331,11 @@ class Worker:
             return Outcome(status=JobStatus.CANCELLED)
         output = process.output()
         if process.is_fetching:
+            # What git says about it is prose, in any language.
+            if is_full(self._store.root) or is_full(process.folder):
+                return _failed(
+                    "DiskFullError", JobErrorCode.STORE, "the project could not be fetched: no space is left"
+                )
             error = "the project could not be fetched; the job's log has the cause"
             return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=error)
         # Python also ends with 1 after an error that nothing expected, but then without an output.
@@ -370,7 +379,7 @@ def _broken(error: OSError | SsrError) -> Outcome:
 def _failed(name: str, other: JobErrorCode, message: str, result: Mapping[str, Any] | None = None) -> Outcome:
     """Return the outcome of a job that has failed. name: of the error; other: the code of an unknown one."""
     code, is_fault = _CODES.get(name, other), name in _FAULTS
-    if name in _MASKED:
+    if is_fault:
         _log(message)
         message, result = _SHOWN[code], None
     error = escaped_line(message)

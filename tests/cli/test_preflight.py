@@ -47,15 +47,40 @@ def test_a_single_obstacle_is_one_line(watched: tuple[Path, Path], capsys: pytes
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("play PROJECT --store PROJECT/new/store", "--store"),
+        ("inject PROJECT --store PROJECT/new/store", "--store"),
+        ("train grpo PROJECT --model PROJECT --out PROJECT/new/run", "--out"),
+        ("train sft PROJECT/rows.jsonl --model PROJECT --out PROJECT/new/run", "--out"),
+    ],
+)
 def test_a_full_disk_is_found_before_anything_is_measured(
-    watched: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watched: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    option: str,
 ) -> None:
     project, ran = watched
     usage = shutil.disk_usage(project)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
-    assert main(["play", str(project), "--store", str(project / "new" / "store")]) == 2
-    assert "--store" in capsys.readouterr().err
+    assert main(words.replace("PROJECT", str(project)).split()) == 2
+    assert f"no space left for results ({option})" in capsys.readouterr().err
     assert not ran.exists()
+    assert not (project / "new").exists()
+
+
+def test_a_judge_out_of_reach_is_found_before_a_policy_is_loaded(
+    watched: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, _ = watched
+    with serving() as closed:
+        gone = closed.url
+    words = ["train", "grpo", str(project), "--model", str(tmp_path), "--out", str(tmp_path / "run")]
+    assert main([*words, "--score", "process=1", "--judge", f"vllm:{gone}"]) == 2
+    assert gone in capsys.readouterr().err
 
 
 def test_a_model_that_cannot_answer_is_no_obstacle_if_a_cache_may_have_its_replies(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from harness.cli.main import main
 from harness.exporters import container_grade
 from harness.exporters.formats import FORMATS
 from harness.exporters.tokens import IGNORED
+from harness.leaderboard.loading import read_runs
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.records.artifact import read_artifact
 
@@ -191,6 +192,9 @@ def test_only_the_gold_patch_resolves_a_row_of_swe_bench(project: Path, tmp_path
     assert again.read_bytes() == out.read_bytes()
     common = ["eval", str(out), "--repos", str(tmp_path / "repos"), *SANDBOX]
     assert main([*common, "--predictions", "gold", "--out", str(tmp_path / "gold")]) == 0
+    played, evaluated = ({a.task for a in read_runs([str(run)]).attempts} for run in (project, tmp_path / "gold"))
+    # On a leaderboard, a bug and its row are one task.
+    assert evaluated == played
     wrong = tmp_path / "wrong.jsonl"
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     change = "diff --git a/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x = 1\n"

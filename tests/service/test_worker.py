@@ -325,7 +325,6 @@ def test_a_worker_that_ends_records_what_is_done_and_returns_the_rest(
 @pytest.mark.parametrize(
     ("code", "error_code", "error"),
     [
-        ('print(\'{"error": "no", "kind": "SandboxUnavailableError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
         ('print(\'{"error": "no", "kind": "SettingsError"}\'); exit(2)', JobErrorCode.SETTINGS, "no"),
         ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "exit code 3"),
         ("raise ValueError('a defect')", JobErrorCode.BROKEN, "exit code 1"),
@@ -389,21 +388,54 @@ def test_a_database_that_fails_while_a_job_is_started_does_not_fail_the_job(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_job_that_the_database_has_failed_begins_again_and_shows_no_address(
-    records: DatabaseRecords, root: Path, queue: JobQueue, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("kind", "error_code"),
+    [("StoreError", JobErrorCode.STORE), ("SandboxUnavailableError", JobErrorCode.SANDBOX)],
+)
+def test_a_job_that_a_part_out_of_reach_has_failed_begins_again_and_shows_no_address(
+    records: DatabaseRecords,
+    root: Path,
+    queue: JobQueue,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    error_code: JobErrorCode,
 ) -> None:
-    error = '{"error": "postgresql://user@server is away", "kind": "StoreError"}'
+    error = json.dumps({"error": "postgresql://user@server is away", "kind": kind})
     code = f"import os; os.path.exists({str(tmp_path / 'back')!r}) or (print({error!r}), exit(3)); {PRINTS}"
     worker = worker_of(records, root, code)
     job_id = started(worker, queue)
     wait_until(lambda: job_of(queue, job_id).faults == 1, turns=worker.turn)
     job = job_of(queue, job_id)
-    assert (job.status, job.attempt, job.error_code) == (JobStatus.QUEUED, 0, JobErrorCode.STORE)
+    assert (job.status, job.attempt, job.error_code) == (JobStatus.QUEUED, 0, error_code)
     assert "server" not in f"{job.error}{job.result}"
     assert "server is away" in capsys.readouterr().err
     (tmp_path / "back").touch()
     wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
     assert job_of(queue, job_id).status is JobStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("full", "status", "error_code"),
+    [(True, JobStatus.QUEUED, JobErrorCode.STORE), (False, JobStatus.FAILED, JobErrorCode.PROJECT)],
+)
+def test_a_project_that_a_full_disk_has_not_fetched_is_fetched_again(
+    records: DatabaseRecords,
+    root: Path,
+    queue: JobQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    full: bool,
+    status: JobStatus,
+    error_code: JobErrorCode,
+) -> None:
+    monkeypatch.setattr("harness.service.worker.is_full", lambda folder: full)
+    fetch = [sys.executable, "-c", "exit(128)"]
+    worker = Worker(Store(root), records, lease_s=2.0, planner=lambda job: Plan([sys.executable], before=[fetch]))
+    job_id = started(worker, queue)
+    wait_until(lambda: job_of(queue, job_id).error_code, turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.error_code, job.faults) == (status, error_code, int(full))
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -44,6 +44,7 @@ from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, Goal
 from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.settings import budget_seconds
+from pytest_ssr.storage.free_space import require_space
 from pytest_ssr.storage.store import Store
 
 _PER_CHANGE = 3
@@ -145,7 +146,9 @@ def _annotates(settings: InjectSettings) -> bool:
 def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: Terminal) -> Campaign:
     terminal.stage(Stage.MEASURE)
     terminal.status("copying the project and measuring its tests")
-    store = Store(settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr")
+    root = settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr"
+    require_space(root, "store")
+    store = Store(root)
     project = _project(settings, store, terminal)
     if line := scope_line(project):
         terminal.echo(line)

@@ -19,6 +19,7 @@ from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import MissingExtraError, SettingsError, SsrError
 from pytest_ssr.project.snapshot import name_of
+from pytest_ssr.storage.free_space import require_space
 from pytest_ssr.storage.store import Store, key_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def _require(settings: TrainSearchSettings | TrainSelfPlaySettings) -> None:
     if not 0 <= seed <= _MOST_SEED:
         raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
     load_injectors(settings.injector)
+    require_space(out, "out")
 
 
 def train_search(settings: TrainSearchSettings) -> int:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_instances
 from harness.cli.players import limits_of
+from harness.cli.preflight import Preflight
 from harness.cli.projects import is_dataset, require_sources
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
+from harness.rollouts.player_factory import PlayerFactory
 from harness.settings.training import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
     SOLVER,
@@ -24,6 +26,7 @@ from harness.training.language.plan import (
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.sandbox.mirrors import use_mirrors
+from pytest_ssr.storage.free_space import require_space
 
 if TYPE_CHECKING:
     from harness.agents.limits import RolloutLimits
@@ -37,6 +40,7 @@ def train_on_rows(settings: TrainRowsSettings) -> int:
 
     plan = plan_of(settings, {"sources": sorted(_location(source) for source in settings.source)})
     terminal = Terminal(quiet=settings.json)
+    require_space(settings.out, "out")
     with _alone(settings.out):
         report = training.train_on_rows(settings.source, plan, terminal.status)
     print_report(report, terminal, as_json=settings.json)
@@ -49,6 +53,11 @@ def train_in_environment(settings: TrainPolicySettings) -> int:
     from harness.training.language.contamination import Excluded, require_clean
 
     _require_sources(settings)
+    preflight, judge = Preflight(), settings.reward.judge
+    with PlayerFactory() as players:
+        if judge:
+            preflight.take(lambda: players.judge(judge))
+        preflight.end(players, settings.out, "out")
     excluded = Excluded(settings.data.exclude)
     namesakes = require_clean(_names(settings), excluded, forced=settings.data.allow_contaminated)
     policy = asdict(settings.policy)
