@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from harness.cli.parameters import signature_of
 from harness.cli.sources import Sources
@@ -158,6 +158,9 @@ def parse(argv: Sequence[str]) -> Parsed | None:
     except CycloptsError as error:
         command = f"ssr {own}" if own else "ssr"
         message = " ".join(str(error).split()).rstrip(".")
+        if isinstance(error, MissingArgumentError) and error.argument is not None:
+            typed = error.keyword or next((t.keyword for t in error.argument.tokens if t.keyword), None)
+            message = f"{typed} needs a value" if typed in argv else f"{error.argument.name} is missing"
         if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
             message = f"{error.unused_tokens[0]!r} is one argument too many"
         raise SettingsError(f"{message}; see {command} --help") from None

@@ -65,6 +65,9 @@ class LitellmModel:
         """
         self.name, self._url, self._timeout_s = name, url, timeout_s
         self._key = os.environ.get(key, "").strip() if key else ""
+        if url and not key and name.startswith("openai/") and not os.environ.get("OPENAI_API_KEY"):
+            # OpenAI's client sends nothing without one, and most servers of one's own need none.
+            self._key = "none"
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()
         self._probe = ServerProbe(self._complete_briefly)

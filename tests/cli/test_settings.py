@@ -171,6 +171,7 @@ def test_a_wrong_value_of_a_file_names_it(
         ({}, ["--tires", "1"], "Did you mean --tries?"),
         ({}, ["--rule", "lax"], "--rule"),
         ({}, ["more"], "'more'"),
+        ({}, ["--seed"], "--seed needs a value"),
         ({}, ["--config", "nowhere"], "--config nowhere"),
     ],
 )
@@ -187,6 +188,11 @@ def test_wrong_usage_is_one_line(
     error = capsys.readouterr().err
     assert named in error
     assert error.count("\n") == 1
+
+
+def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "rows.jsonl"]) == ExitCode.USAGE
+    assert "--out is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"count: \xff", None, b"- 1", b"1"])

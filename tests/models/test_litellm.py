@@ -223,6 +223,13 @@ def test_a_key_is_sent_and_neither_shown_nor_logged(
         assert KEY[3:30] not in text
 
 
+def test_a_server_of_one_s_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with serving(message("fine")) as served:
+        message_from("openai/tiny", served.url)
+    assert KEY not in str(served.keys)
+
+
 def test_secrets_are_masked_before_truncation() -> None:
     from harness.models.litellm import _convert_error
 
