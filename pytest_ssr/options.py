@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
 ANNOTATIONS = ("auto", "on", "off")
-SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
+SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process", "user")
 STORE_MARK = "ssr-store.json"
 """The file that marks a store, so that one inside a project is neither copied with the project nor collected."""
 _KEY = "option"

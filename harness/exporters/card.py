@@ -10,10 +10,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.exporters.dataset_writer import MARK, TARS, Destination
+from harness.exporters.dataset_writer import MARK, Destination
 from harness.exporters.features import as_yaml
 from harness.exporters.licences import UNKNOWN
-from harness.exporters.protocol import Format
+from harness.exporters.protocol import CONTAINERS, Format
 from harness.exporters.report import Report
 
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**9, "1M<n<10M"))
@@ -59,7 +59,7 @@ def _head(form: Format, report: Report, destination: Destination, licences: Mapp
     size = next((name for limit, name in _SIZES if report.total < limit), "n>1T")
     yield f"size_categories: [{size}]"
     yield "tags: [software-engineering, swe-bench, self-play, synthetic]"
-    if destination.container not in TARS:
+    if destination.container in CONTAINERS:
         yield "configs:"
         yield f"- config_name: {form.name}"
         yield "  default: true"

@@ -32,14 +32,7 @@ def pre_commands(artifact: BugArtifact) -> list[str]:
 
     Raises SkippedError for an artifact that JSON cannot represent.
     """
-    specification = {
-        "specification": text_of(artifact.weaken.reverse(), "weakening"),
-        "script": _text(artifact.script, "test script"),
-        "parser": _text(artifact.parser, "parser"),
-        "test_files": list(artifact.test_files),
-        "tests": [*ids(artifact, "FAIL_TO_PASS"), *ids(artifact, "PASS_TO_PASS")],
-    }
-    require_plain(specification, "the artifact")
+    specification = specification_of(artifact)
     grader = Path(container_grade.__file__).read_bytes()
     return [
         *(f"{_unpacked(p.data)} | git apply --whitespace=nowarn -" for p in (artifact.bug, artifact.weaken) if p.data),
@@ -53,6 +46,19 @@ def pre_commands(artifact: BugArtifact) -> list[str]:
         # The file that these lines are read from contains the bug.
         'rm -f -- "$0"',
     ]
+
+
+def specification_of(artifact: BugArtifact) -> Row:
+    """Return what `container_grade` needs to know; raises SkippedError for what JSON cannot represent."""
+    specification = {
+        "specification": text_of(artifact.weaken.reverse(), "weakening"),
+        "script": _text(artifact.script, "test script"),
+        "parser": _text(artifact.parser, "parser"),
+        "test_files": list(artifact.test_files),
+        "tests": [*ids(artifact, "FAIL_TO_PASS"), *ids(artifact, "PASS_TO_PASS")],
+    }
+    require_plain(specification, "the artifact")
+    return specification
 
 
 def _unpacked(data: bytes) -> str:

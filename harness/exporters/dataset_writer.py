@@ -16,17 +16,15 @@ import secrets
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from harness.exporters.protocol import Row
+from harness.exporters.protocol import CONTAINERS, FOLDERS, TARS, Row
 from harness.exporters.skipped import damaged
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 
-CONTAINERS = ("jsonl", "jsonl.zst", "parquet")
-TARS = ("tar", "tar.zst")
 CARD = "README.md"
 MARK = "<!-- exported by ssr -->"
 """The line of a card that marks a folder as an export, which may be overwritten."""
@@ -71,17 +69,18 @@ class JsonlSink:
 
 
 class TarSink:
-    """Write rows of `path`, `data` and `mode` as tar members, with neither times nor owners."""
+    """Write the `files` of rows, which are pairs of a path and a FileEntry, as tar members without times or owners."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - see close
 
     def write(self, row: Row) -> None:
-        """Add a file."""
-        member = tarfile.TarInfo(row["path"])
-        member.size, member.mode = len(row["data"]), row["mode"]
-        self._tar.addfile(member, io.BytesIO(row["data"]))
+        """Add the files of a task."""
+        for path, entry in row["files"]:
+            member = tarfile.TarInfo(path)
+            member.size, member.mode = len(entry.data), entry.mode & 0o777
+            self._tar.addfile(member, io.BytesIO(entry.data))
 
     def close(self) -> None:
         """Write the end of the archive."""
@@ -94,6 +93,28 @@ class TarSink:
             self._file.close()
 
 
+class FolderSink:
+    """Write the `files` of rows into a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, row: Row) -> None:
+        """Write the files of a task."""
+        for path, entry in row["files"]:
+            target = self._folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(entry.data)
+            target.chmod(entry.mode & 0o777)
+
+    def close(self) -> None:
+        """Do nothing: the files are complete."""
+
+    def abandon(self) -> None:
+        """Do nothing: the files of a staging folder are removed with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """The destination of an export: one file, or a folder with a card and a file for each part."""
@@ -104,14 +125,12 @@ class Destination:
     is_file: bool
 
     @classmethod
-    def parse(cls, out: str, container: str, *, tar: bool) -> Destination:
+    def parse(cls, out: str, container: str, *, allowed: Sequence[str] = CONTAINERS) -> Destination:
         """Return the destination that the options describe.
 
-        container: the kind of a folder's files; if empty, that of the name, else the first allowed. tar: write a tar of
-        files, not rows. Raises SettingsError for options that contradict each other, MissingExtraError if a package is
-        not installed.
+        container: the kind of a folder's files; if empty, that of the name, else the first allowed. Raises
+        SettingsError for options that contradict each other, MissingExtraError if a package is not installed.
         """
-        allowed = TARS if tar else CONTAINERS
         if not out.strip("/"):
             raise SettingsError(f"--out {out!r} is not a path; name a folder or a file")
         by_name = next((c for c in sorted((*CONTAINERS, *TARS), key=len, reverse=True) if out.endswith(f".{c}")), "")
@@ -137,7 +156,9 @@ class Destination:
         return f"{Path(self.out).name}.md" if self.is_file else CARD
 
     def name_of(self, part: str) -> str:
-        """Return the name of a part's file, relative to the export."""
+        """Return the name of a part's file, relative to the export, or of the folder of its tasks."""
+        if self.container == FOLDERS:
+            return part
         return Path(self.out).name if self.is_file else f"data/{part}.{self.container}"
 
     @contextlib.contextmanager
@@ -194,6 +215,8 @@ class Destination:
     def sink(self, path: Path, columns: Mapping[str, str]) -> Sink:
         """Return a sink that writes rows to a new file. columns: the kind of each column, by name."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        if self.container == FOLDERS:
+            return FolderSink(path)
         if self.container == "parquet":
             parquet: Any = importlib.import_module("harness.exporters.parquet")
             sink: Sink = parquet.ParquetSink(path, columns)

@@ -18,6 +18,12 @@ JSON, OBJECTS = "json", "objects"
 """Kinds of columns: `ids`, `bits` and `numbers` are lists of integers, of 0 and 1, and of floats; `objects` is a list
 of JSON objects whose keys may differ."""
 
+CONTAINERS = ("jsonl", "jsonl.zst", "parquet")
+"""The kinds of files that rows are written to."""
+TARS = ("tar", "tar.zst")
+FOLDERS = "folders"
+"""A folder for each task."""
+
 Row = dict[str, Any]
 
 
@@ -79,6 +85,12 @@ class Choices:
     """The path of the project in the image."""
     owner: str = "ssr"
     """The owner of projects in names of the SWE-bench family."""
+    plain: bool = False
+    """Of Harbor: the tests run where the agent worked, instead of in a container of their own."""
+    images: str = ""
+    """Of Harbor: the prefix of images that are built and pushed; empty: none."""
+    network: str = "none"
+    """Of Harbor: `none`, or `default` for engines that cannot take the network away."""
     repos: Path | None = None
     """The folder for repositories with the start commits of tasks; None: do not write them."""
 
@@ -101,6 +113,8 @@ class Format:
     """Whether training imitates the rows: by default only rollouts with a reward above 0 are exported."""
     rewarded: bool = True
     """Whether rollouts without a reward are skipped."""
+    containers: tuple[str, ...] = CONTAINERS
+    """How it can be written, the default first. In tars and folders, a row has the `files` of a task."""
     notes: tuple[str, ...] = field(default=())
     """Notes for readers, shown on the card."""
 

@@ -22,6 +22,7 @@ from harness.datasets.instance import Instance
 from harness.exporters.protocol import (
     JSON,
     NUMBER,
+    TARS,
     TEXT,
     TEXTS,
     WHOLE,
@@ -36,7 +37,7 @@ from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_p
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.execution.test_runners import PytestRunner
-from pytest_ssr.patch import Patch
+from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.pytest_config import IDENTITIES, options_of_script
 from pytest_ssr.project.snapshot import Snapshot, hash_of, read_manifest
 from pytest_ssr.project.solver_checkout import write_solver_tree
@@ -254,8 +255,10 @@ def _artifacts(group: Group, choices: Choices) -> Iterator[Row]:
     if artifact.info:
         require_plain(dict(artifact.info), INFO)
         contents[INFO] = json.dumps(artifact.info, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    for name in (*FIVE_FILES, *({INFO} & contents.keys())):
-        yield {"path": f"{task.id}/{name}", "data": contents[name], "mode": 0o755 if name == SCRIPT else 0o644}
+    names = (*FIVE_FILES, *({INFO} & contents.keys()))
+    modes = {SCRIPT: 0o100755}
+    files = [(f"{task.id}/{name}", FileEntry(contents[name], modes.get(name, 0o100644))) for name in names]
+    yield {"task_id": task.id, "files": files}
 
 
 _ABOUT: Mapping[str, Any] = {
@@ -320,5 +323,6 @@ ARTIFACTS = Format(
     {},
     _artifacts,
     of_tasks=True,
+    containers=TARS,
     notes=("A folder for each artifact: the five files of the SSR paper, and artifact.json with its metadata.",),
 )

@@ -21,6 +21,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.project.solver_checkout import Leak, find_leaks, write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
 
@@ -47,7 +48,9 @@ def open_task(
     if not visible and reads_machine:
         runner, visible = without_copies(artifact, runner)
     if visible:
-        sandbox = "choose a sandbox that hides copies (--sandbox), " if runner.provider.name == "process" else ""
+        sandbox = (
+            "choose a sandbox that hides copies (--sandbox), " if isinstance(runner.provider, ProcessProvider) else ""
+        )
         raise LeakError(
             f"a solver could read the fix of {task_id} in {visible[0].path}: {visible[0].text!r}; {sandbox}"
             "install the project with `pip install -e .`, or choose an interpreter without a copy of it (--python)"
@@ -69,7 +72,7 @@ def open_task(
 def without_copies(artifact: BugArtifact, runner: Runner) -> tuple[Runner, list[Leak]]:
     """Return a runner whose sandboxes hide copies of the fix, and the copies that are still visible."""
     visible = find_copies(artifact, runner)
-    for _ in range(_MAX_ROUNDS if runner.provider.name != "process" else 0):
+    for _ in range(_MAX_ROUNDS if not isinstance(runner.provider, ProcessProvider) else 0):
         copies = [leak.path for leak in visible if not leak.is_of_library]
         if not copies:
             break
@@ -90,7 +93,7 @@ def find_copies(artifact: BugArtifact, runner: Runner) -> list[Leak]:
     passages = list(_passages(artifact, runner.original))
     if not passages:
         return []
-    process = runner.provider.name == "process"
+    process = isinstance(runner.provider, ProcessProvider)
     with runner.open(runner.original) as sandbox:
         # Some sandboxes show the tree a second time, for warm processes.
         again = [sandbox.lower] if isinstance(sandbox, SupportsRpcSessions) else []

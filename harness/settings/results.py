@@ -142,9 +142,9 @@ def _formats() -> tuple[str, ...]:
 
 
 def _containers() -> tuple[str, ...]:
-    from harness.exporters.dataset_writer import CONTAINERS, TARS
+    from harness.exporters.protocol import CONTAINERS, FOLDERS, TARS
 
-    return (*CONTAINERS, *TARS)
+    return (*CONTAINERS, *TARS, FOLDERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class ExportSettings(CommandSettings):
     container: str = option(
         "",
         "KIND",
-        "format of a folder's files; for artifacts one of the tars (default: the first)",
+        "kind of files: one of the tars for artifacts, `folders` or one of them for harbor (default: the format's)",
         flag="as",
         choices=_containers,
     )
@@ -185,6 +185,13 @@ class ExportSettings(CommandSettings):
     image: str = option("", "NAME", "container image with the project of a task")
     workdir: str = option("/testbed", "PATH", "path of the project in the image")
     owner: str = option("ssr", "NAME", "owner of projects, in rows of the SWE-bench family")
+    plain: bool = switch("of harbor: run the tests where the agent worked, not in a container of their own")
+    images: str = option(
+        "", "PREFIX", "of harbor: build and push images with this prefix, as in ghcr.io/me, and name them by digest"
+    )
+    network: Literal["none", "default"] = option(
+        "none", "MODE", "of harbor: none, or default for an engine that cannot take the network away", is_own=True
+    )
     repos: Path | None = option(
         None, "DIR", "folder to write the repositories to that rows of swe-bench start from", is_own=True
     )
@@ -219,16 +226,19 @@ class ExportSettings(CommandSettings):
         self.choices_for(form)
         # The packages that write it are those of the machine that does.
         with contextlib.suppress(MissingExtraError):
-            Destination.parse(self.out, self.container, tar=not form.columns)
+            Destination.parse(self.out, self.container, allowed=form.containers)
 
 
 _TASKS = ("swe-rl", "swe-bench", "swe-smith")
 _USES = {
     "samples": ("slime-samples",),
     "segment_reward": ("slime-samples",),
-    "image": ("slime-prompts", *_TASKS),
-    "workdir": ("slime-prompts",),
-    "owner": ("slime-prompts", *_TASKS),
+    "image": ("slime-prompts", "harbor", *_TASKS),
+    "workdir": ("slime-prompts", "harbor"),
+    "owner": ("slime-prompts", "harbor", *_TASKS),
+    "plain": ("harbor",),
+    "network": ("harbor",),
+    "images": ("harbor",),
     "repos": ("swe-rl", "swe-bench"),
 }
 """The formats that use a choice."""

@@ -18,6 +18,7 @@ SANDBOXES = {
     "docker": "pytest_ssr.sandbox.docker.provider:DockerProvider",
     "gvisor": "pytest_ssr.sandbox.docker.provider:GvisorProvider",
     "process": "pytest_ssr.sandbox.process:ProcessProvider",
+    "user": "pytest_ssr.sandbox.other_user:OtherUserProvider",
 }
 GROUP = "pytest_ssr.sandboxes"
 """Entry points of other packages: the name is the kind, and the function takes what follows its colon."""

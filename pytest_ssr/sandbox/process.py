@@ -72,7 +72,7 @@ class ProcessSandbox(DirectorySandbox):
         """Run a command; see the protocol."""
         variables, marker = self._variables(env)
         return run(
-            with_limits(argv, limits, working_directory(self.root, cwd)),
+            self._command(argv, limits, working_directory(self.root, cwd)),
             env=variables,
             stdin=stdin,
             limits=limits,
@@ -83,9 +83,13 @@ class ProcessSandbox(DirectorySandbox):
     def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> RpcSession:
         """Start a long-running command; see Conversing."""
         variables, marker = self._variables(env)
-        inner = with_limits(argv, limits, self.root)
+        inner = self._command(argv, limits, self.root)
         command = LocalSession(inner, env=variables, limits=limits, written=self._written, marker=marker)
         return RpcSession(command, limits)
+
+    def _command(self, argv: Sequence[str], limits: Limits, cwd: str) -> list[str]:
+        """Return the whole command to start for one that runs inside."""
+        return with_limits(argv, limits, cwd)
 
     def _variables(self, env: Mapping[str, str] | None) -> tuple[dict[str, str], str]:
         self._require_open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import sqlite3
 import tempfile
@@ -20,6 +21,7 @@ from harness.exporters.card import card
 from harness.exporters.dataset_writer import Destination, Sink
 from harness.exporters.filters import Filters
 from harness.exporters.formats import FORMATS
+from harness.exporters.harbor_images import pin_images
 from harness.exporters.index import Index
 from harness.exporters.library import ArtifactGroup, InstanceGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
@@ -89,8 +91,7 @@ class Export:
             for sink in sinks.values():
                 sink.abandon()
             raise
-        for part in sinks:
-            self._record_file(folder, part)
+        self.record_files(folder)
 
     def _sink(self, folder: Path, part: str) -> Sink:
         return self.destination.sink(folder / self.destination.name_of(part), self.form.columns)
@@ -123,12 +124,22 @@ class Export:
         except SkippedError as error:
             group.leave(f"artifact {task.id}" if task is not None else "a task", error)
 
+    def record_files(self, folder: Path) -> None:
+        """Record the hashes of all files in the report."""
+        for part in self.report.rows:
+            self._record_file(folder, part)
+
     def _record_file(self, folder: Path, part: str) -> None:
         name = self.destination.name_of(part)
-        with (folder / name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = (folder / name).stat().st_size
-        self.report.files[name] = {"rows": self.report.rows[part], "bytes": size, "sha256": digest}
+        paths = [p for p in sorted((folder / name).rglob("*")) if p.is_file()] or [folder / name]
+        digest, size = hashlib.sha256(), 0
+        for path in paths:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256")
+            size += path.stat().st_size
+            digest.update(b"%s %s\n" % (os.fsencode(path.relative_to(folder)), content.digest()))
+        whole = content if len(paths) == 1 else digest
+        self.report.files[name] = {"rows": self.report.rows[part], "bytes": size, "sha256": whole.hexdigest()}
 
     def licences(self, given: dict[str, str]) -> dict[str, str]:
         """Return the licence of each project: the given one, else the one that its files state."""
@@ -159,7 +170,7 @@ def export(settings: ExportSettings) -> int:
     form = settings.form
     splits = Splits.parse(settings.splits, settings.seed)
     filters, choices = settings.filters.of(form), settings.choices_for(form)
-    destination = Destination.parse(settings.out, settings.container, tar=not form.columns)
+    destination = Destination.parse(settings.out, settings.container, allowed=form.containers)
     if destination.is_file and len(splits.names) > 1:
         raise SettingsError(
             f"--splits writes several files, but --out {settings.out} is one file; name a folder", option="splits"
@@ -179,6 +190,10 @@ def export(settings: ExportSettings) -> int:
         run = Export(form, library, instances, filters, splits, choices, destination, report, terminal)
         with destination.reporting():
             run.write(folder)
+            if settings.images:
+                tasks = sorted(path.parent for path in folder.rglob("task.toml"))
+                pin_images(tasks, settings.images, terminal.status)
+                run.record_files(folder)
             if report.total:
                 licences = run.licences(given_licences)
                 made = {**_provenance(settings, filters), "splits by project": _shares(splits)}

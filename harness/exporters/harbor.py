@@ -1,0 +1,263 @@
+"""Write tasks as directories of Harbor (schema 1.4), one for each artifact.
+
+Sealed, a task is graded in a container of its own: its image holds the project without the bug, the artifact and this
+package, and gets nothing from the agent's container but the working tree. The agent's image holds the project with the
+bug and the weakened tests, as a repository of one commit. Plain, the tests run where the agent worked.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from harness.exporters import container_grade
+from harness.exporters.archives import entries_of, packed, packed_package
+from harness.exporters.containers import specification_of
+from harness.exporters.licences import UNKNOWN, licence_of
+from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task
+from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
+from harness.exporters.tasks import instance_id, snapshot_of, statement
+from pytest_ssr.errors import ArtifactError, StoreError
+from pytest_ssr.grading.submitted_tree import ARTIFACT, PROJECT
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.solver_checkout import write_solver_tree
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import INFO, BugArtifact
+
+_SCHEMA = "1.4"
+_OURS = "pytest-ssr"
+_AGENT_S, _VERIFIER_S = 3600.0, 1800.0
+_EXECUTABLE = 0o100755
+
+File = tuple[str, FileEntry]
+
+
+def _rows(group: Group, choices: Choices) -> Iterator[Row]:
+    assert group.task is not None
+    task: Task = group.task
+    artifact = task.artifact()
+    require_plain(dict(artifact.info), INFO)
+    if not isinstance(artifact.info.get("verdict"), Mapping):
+        raise SkippedError(SkipCode.NO_VERDICT)
+    name = instance_id(task, choices)
+    verifier = _plain(artifact) if choices.plain else _sealed(task, artifact, choices)
+    files = [
+        ("task.toml", _text(_toml(_configuration(task, choices)))),
+        ("instruction.md", _text(_instruction(artifact, choices))),
+        ("environment/Dockerfile", _text(_agent_dockerfile(choices))),
+        ("environment/project.tar.gz", FileEntry(_start(task, artifact))),
+        *_solution(task, artifact, choices),
+        *((f"tests/{path}", entry) for path, entry in verifier),
+    ]
+    yield {"task_id": name, "files": [(f"{name}/{path}", entry) for path, entry in files]}
+
+
+def _text(text: str, mode: int = 0o100644) -> FileEntry:
+    return FileEntry(text.encode(), mode)
+
+
+def _instruction(artifact: BugArtifact, choices: Choices) -> str:
+    return (
+        f"{statement(artifact)}\nThe project is in `{choices.workdir}`, and `python -m pytest` runs its tests. Change "
+        "the code there; what you change in tests does not count.\n"
+    )
+
+
+def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
+    """Return the content of task.toml."""
+    name = instance_id(task, choices)
+    where: dict[str, Any] = {"network_mode": "no-network"} if choices.network == "none" else {}
+    metadata = {
+        "source": _OURS,
+        "artifact_id": task.id,
+        "project": task.repository,
+        "tree_hash": task.tree_hash,
+        "strategy": task.strategy,
+        "operator": task.operator,
+        "order": task.order,
+        "license": licence_of([task.tree / "tree"]) or UNKNOWN,
+        "grade": "recorded tests" if choices.plain else "recorded tests, and values without the expected ones",
+        "contamination": f"made from the public project {task.repository}: do not evaluate models trained on its bugs",
+        "graded_attempts": task.graded,
+    }
+    if task.solve_rate is not None and task.graded:
+        # The mean of the Beta distribution that a uniform prior gives (Gelman et al., Bayesian Data Analysis, 2.1).
+        metadata["solve_rate_posterior_mean"] = round((task.solve_rate * task.graded + 1) / (task.graded + 2), 4)
+    separate = {"environment_mode": "separate", "environment": dict(where)}
+    return {
+        "schema_version": _SCHEMA,
+        **({} if choices.plain else {"artifacts": [{"source": choices.workdir, "exclude": [".git", "__pycache__"]}]}),
+        "task": {
+            "name": f"{choices.owner}/{name}",
+            "description": f"A bug in {task.repository} that its tests detect.",
+            "keywords": ["software-engineering", "debugging", "python"],
+        },
+        "metadata": metadata,
+        "agent": {"timeout_sec": _AGENT_S},
+        "verifier": {"timeout_sec": _VERIFIER_S, **({} if choices.plain else separate)},
+        "environment": {"workdir": choices.workdir, **where},
+    }
+
+
+def _agent_dockerfile(choices: Choices) -> str:
+    return "\n".join(
+        (
+            *_base(choices),
+            f"ENV PYTHONPATH={choices.workdir}/src:{choices.workdir} PYTHONDONTWRITEBYTECODE=1",
+            f"ADD project.tar.gz {choices.workdir}/",
+            f"WORKDIR {choices.workdir}",
+            "",
+        )
+    )
+
+
+def _base(choices: Choices) -> Iterator[str]:
+    """Yield the lines that both images begin with, so that they share these layers."""
+    if choices.image:
+        yield f"FROM {choices.image}"
+        return
+    yield f"FROM python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
+    yield from _INDEXES
+    yield f"RUN python -m pip install --no-cache-dir {' '.join(_installed())}"
+
+
+_INDEXES = ("ARG PIP_INDEX_URL", "ARG PIP_EXTRA_INDEX_URL")
+"""For machines that install from a mirror."""
+
+
+def _installed() -> list[str]:
+    """Return what is installed beside this package, with versions, without what is installed from a local folder."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        if distribution.name and distribution.read_text("direct_url.json") is None:
+            found[distribution.name.lower()] = f"{distribution.name}=={distribution.version}"
+    return [found[name] for name in sorted(found) if name not in (_OURS, "pip", "setuptools", "wheel")]
+
+
+def _start(task: Task, artifact: BugArtifact) -> bytes:
+    """Return the tree that agents begin with, as an archive."""
+    with tempfile.TemporaryDirectory(prefix="ssr-start-") as temporary:
+        folder = Path(temporary, "tree")
+        try:
+            original = CodebaseState(snapshot_of(task))
+            write_solver_tree(original.apply(artifact.bug).apply(artifact.weaken), folder)
+        except (ArtifactError, StoreError, OSError) as error:
+            raise damaged(f"its start cannot be written: {error}") from None
+        return packed(entries_of(folder))
+
+
+def _solution(task: Task, artifact: BugArtifact, choices: Choices) -> Iterator[File]:
+    """Yield the script of the reference solution, and the files that it unpacks: an image may lack git and patch."""
+    original = CodebaseState(snapshot_of(task))
+    entries = {path: original.entry(path) for path in artifact.bug.paths}
+    kept = [(path, entry) for path, entry in entries.items() if entry is not None]
+    lines = ["#!/bin/sh", "set -eu", f"cd {choices.workdir}"]
+    lines += [f"rm -f -- {json.dumps(path)}" for path, entry in entries.items() if entry is None]
+    yield "solution/repair.tar.gz", FileEntry(packed(kept))
+    yield "solution/solve.sh", _text("\n".join([*lines, "tar -xzf /solution/repair.tar.gz", ""]), _EXECUTABLE)
+
+
+_SEALED_SCRIPT = """\
+#!/bin/sh
+# The code to grade runs as another user: it can neither read the answer nor write the reward, nor leave anything where
+# a later run finds it.
+set -eu
+chmod -R go= /opt/ssr /tests
+for folder in /tmp /var/tmp /dev/shm /dev/mqueue /run/lock; do
+    if [ -d "$folder" ]; then chmod 0711 "$folder"; fi
+done
+exec env -i "PATH=$PATH" HOME=/root PYTHONPATH=/opt/ssr/code \\
+    /opt/ssr/bin/python -m pytest_ssr.grading.submitted_tree /opt/ssr/task {workdir} /logs/verifier
+"""
+
+
+def _sealed(task: Task, artifact: BugArtifact, choices: Choices) -> Iterator[File]:
+    """Yield the files that the verifier's image is built from."""
+    snapshot = snapshot_of(task)
+    contents = {**artifact.contents(), INFO: json.dumps(artifact.info, indent=1, sort_keys=True).encode()}
+    yield "Dockerfile", _text(_verifier_dockerfile(choices))
+    yield "pytest-ssr.tar.gz", FileEntry(packed_package("pytest_ssr"))
+    yield "project.tar.gz", FileEntry(packed((f"{PROJECT}/{p}", snapshot.entry(p)) for p in snapshot.paths()))
+    yield "artifact.tar.gz", FileEntry(packed((f"{ARTIFACT}/{name}", FileEntry(contents[name])) for name in contents))
+    yield "test.sh", _text(_SEALED_SCRIPT.format(workdir=choices.workdir), _EXECUTABLE)
+
+
+def _verifier_dockerfile(choices: Choices) -> str:
+    return "\n".join(
+        (
+            *_base(choices),
+            *(_INDEXES if choices.image else ()),
+            "RUN python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' && python3 -m venv /opt/ssr && "
+            f"/opt/ssr/bin/python -m pip install --no-cache-dir {' '.join(_requirements())}",
+            "ADD pytest-ssr.tar.gz /opt/ssr/code/",
+            "ADD project.tar.gz /opt/ssr/task/",
+            "ADD artifact.tar.gz /opt/ssr/task/",
+            "COPY test.sh /tests/test.sh",
+            "WORKDIR /",
+            "",
+        )
+    )
+
+
+def _requirements() -> list[str]:
+    """Return what this package needs without an extra, in the versions that are installed here."""
+    names = [Requirement(text) for text in importlib.metadata.requires(_OURS) or ()]
+    needed = sorted(r.name for r in names if r.marker is None)
+    return [f"{name}=={importlib.metadata.version(name)}" for name in needed]
+
+
+_PLAIN_SCRIPT = """\
+#!/bin/sh
+if python3 /tests/grade.py /tests/told.json; then reward=1; else reward=0; fi
+echo "$reward" > /logs/verifier/reward.txt
+"""
+
+
+def _plain(artifact: BugArtifact) -> Sequence[File]:
+    """Return the tests of a task that is graded where the agent worked."""
+    grader = Path(container_grade.__file__).read_bytes()
+    return (
+        ("grade.py", FileEntry(grader)),
+        ("told.json", _text(json.dumps(specification_of(artifact)))),
+        ("test.sh", _text(_PLAIN_SCRIPT, _EXECUTABLE)),
+    )
+
+
+def _toml(table: Mapping[str, Any], section: str = "") -> str:
+    """Return a table as TOML: its values first, then its tables."""
+    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"[{section}]"] if section and values else []
+    lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    text = "\n".join(lines) + "\n" if lines else ""
+    tables = ((f"{section}.{key}".lstrip("."), value) for key, value in table.items() if isinstance(value, Mapping))
+    return text + "".join(f"\n{_toml(value, name)}" if value else f"\n[{name}]\n" for name, value in tables)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    # A string, number or truth value of JSON is one of TOML, but for this character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+HARBOR = Format(
+    "harbor",
+    "Harbor 0.26 (schema 1.4), and what reads its tasks: verifiers, OpenEnv, SkyRL, TRL",
+    {},
+    _rows,
+    of_tasks=True,
+    containers=(FOLDERS, *TARS),
+    notes=(
+        "A folder for each task. Sealed, a verifier of its own grades the working tree; its image holds the answer.",
+        "`harbor run -p FOLDER -a oracle` has to give 1.0 on each task, `-a nop` 0.0.",
+    ),
+)

@@ -1,0 +1,59 @@
+"""Build the images of Harbor tasks, push them, and pin each task to their digests.
+
+Some readers refuse a task that has only a Dockerfile. Images of one project and environment share their first layers.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+
+_PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+"""Variables that builds get if they are set: addresses of mirrors, which images do not keep."""
+_SECTIONS = {"environment": "[environment]\n", "tests": "[verifier.environment]\n"}
+"""The folders that images are built from, and the sections of task.toml that name the images."""
+
+
+def pin_images(tasks: Sequence[Path], repository: str, status: Callable[[str], None]) -> None:
+    """Build, push and pin the images of tasks. repository: a prefix of image names, with the registry's address.
+
+    Raises SandboxUnavailableError without a Docker engine, SettingsError if an image cannot be built or pushed.
+    """
+    for number, task in enumerate(tasks, 1):
+        status(f"images: {number} of {len(tasks)} tasks")
+        configuration = task / "task.toml"
+        text = configuration.read_text(encoding="utf-8")
+        for folder, section in _SECTIONS.items():
+            if (task / folder / "Dockerfile").is_file():
+                kind = "agent" if folder == "environment" else "verifier"
+                image = _pushed(task / folder, f"{repository}/{task.name.lower()}:{kind}")
+                text = text.replace(section, f'{section}docker_image = "{image}"\n')
+        configuration.write_text(text, encoding="utf-8")
+
+
+def _pushed(context: Path, name: str) -> str:
+    """Build and push an image; return its name with its digest."""
+    arguments = [f"--build-arg={variable}" for variable in _PASSED_ON if os.environ.get(variable)]
+    # Mirrors may be on this machine.
+    _docker("build", "--quiet", "--network=host", *arguments, "--tag", name, str(context), does="built")
+    _docker("push", "--quiet", name, does="pushed")
+    digests = _docker("image", "inspect", "--format", '{{join .RepoDigests " "}}', name, does="found").split()
+    own = name.rpartition(":")[0]
+    return next(digest for digest in digests if digest.startswith(f"{own}@"))
+
+
+def _docker(*arguments: str, does: str) -> str:
+    try:
+        done = subprocess.run(["docker", *arguments], capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise SandboxUnavailableError(
+            "docker is not installed", remedy="install it, or export without --images"
+        ) from None
+    if done.returncode:
+        reason = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        raise SettingsError(f"an image cannot be {does}: {reason[-1] if reason else done.returncode}", option="images")
+    return done.stdout.decode(errors="replace").strip()
