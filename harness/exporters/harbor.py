@@ -23,13 +23,13 @@ from harness.exporters.containers import specification_of
 from harness.exporters.licences import UNKNOWN, licence_of
 from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
-from harness.exporters.tasks import instance_id, snapshot_of, statement
+from harness.exporters.tasks import instance_id, run_git, snapshot_of, statement
 from pytest_ssr.errors import ArtifactError, StoreError
-from pytest_ssr.grading.submitted_tree import ARTIFACT, PROJECT
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import INFO, BugArtifact
+from pytest_ssr.verifier import ARTIFACT, PROJECT
 
 _SCHEMA = "1.4"
 _OURS = "pytest-ssr"
@@ -150,6 +150,9 @@ def _start(task: Task, artifact: BugArtifact) -> bytes:
             write_solver_tree(original.apply(artifact.bug).apply(artifact.weaken), folder)
         except (ArtifactError, StoreError, OSError) as error:
             raise damaged(f"its start cannot be written: {error}") from None
+        # An index made anew holds neither times nor inodes, so that equal trees give equal archives.
+        (folder / ".git" / "index").unlink()
+        run_git(folder, "read-tree", "HEAD")
         return packed(entries_of(folder))
 
 
@@ -174,7 +177,7 @@ for folder in /tmp /var/tmp /dev/shm /dev/mqueue /run/lock; do
     if [ -d "$folder" ]; then chmod 0711 "$folder"; fi
 done
 exec env -i "PATH=$PATH" HOME=/root PYTHONPATH=/opt/ssr/code \\
-    /opt/ssr/bin/python -m pytest_ssr.grading.submitted_tree /opt/ssr/task {workdir} /logs/verifier
+    /opt/ssr/bin/python -m pytest_ssr.verifier /opt/ssr/task {workdir} /logs/verifier
 """
 
 

@@ -58,12 +58,12 @@ def start_of(task: Task, artifact: BugArtifact, repository: Path | None = None) 
             write_solver_tree(original.apply(artifact.bug).apply(artifact.weaken), folder)
         except (ArtifactError, StoreError, OSError) as error:
             raise damaged(f"its start commit cannot be created: {error}") from None
-        commit = _git(folder, "rev-parse", "HEAD").decode().strip()
+        commit = run_git(folder, "rev-parse", "HEAD").decode().strip()
         if repository is not None:
             if not repository.is_dir():
                 repository.mkdir(parents=True)
-                _git(repository, "init", "-q", "--bare")
-            _git(repository, "fetch", "-q", str(folder), f"+HEAD:refs/heads/{task.id}")
+                run_git(repository, "init", "-q", "--bare")
+            run_git(repository, "fetch", "-q", str(folder), f"+HEAD:refs/heads/{task.id}")
     return commit
 
 
@@ -78,7 +78,8 @@ def snapshot_of(task: Task) -> Snapshot:
     return Snapshot(task.tree / "tree", files, task.tree_hash, task.tree / "tree")
 
 
-def _git(folder: Path, *argv: str) -> bytes:
+def run_git(folder: Path, *argv: str) -> bytes:
+    """Run git in a folder and return its output; raises StoreWriteError if it fails."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
     command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*", "-C", str(folder), *argv]
     try:

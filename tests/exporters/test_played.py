@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from harness.exporters.tokens import IGNORED
 from harness.leaderboard.loading import read_runs
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.verifier import grade_tree
 
 pytestmark = pytest.mark.long
 
@@ -215,6 +217,64 @@ def test_a_tar_has_the_five_files_of_each_artifact(project: Path, tmp_path: Path
     for folder in folders:
         assert read_artifact(tmp_path / "out" / folder.name) == read_artifact(folder)
         assert read_artifact(tmp_path / "out" / folder.name).info == read_artifact(folder).info
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    return folder
+
+
+def test_a_sealed_harbor_task_is_graded_from_what_its_verifier_holds(project: Path, tmp_path: Path) -> None:
+    out = exported(project, "harbor", tmp_path / "tasks", "--image", "calc:1")
+    tasks = sorted((out / "train").iterdir())
+    assert len(tasks) == len(list((project / ".ssr/artifacts").iterdir()))
+    task = tasks[0]
+    described = tomllib.loads((task / "task.toml").read_text())
+    assert described["schema_version"] == "1.4"
+    assert described["task"]["name"] == f"ssr/{task.name}"
+    assert described["environment"] == {"workdir": "/testbed", "network_mode": "no-network"}
+    assert described["verifier"]["environment_mode"] == "separate"
+    assert described["metadata"]["solve_rate_posterior_mean"] == 0.5
+    agent = unpacked(task / "environment/project.tar.gz", tmp_path / "agent")
+    verifier = unpacked(task / "tests/project.tar.gz", tmp_path / "verifier")
+    unpacked(task / "tests/artifact.tar.gz", verifier)
+    # The agent has one commit, without the answer and the improved tests.
+    log = subprocess.run(["git", "-C", str(agent), "log", "--oneline"], capture_output=True, text=True, check=True)
+    assert len(log.stdout.splitlines()) == 1
+    artifact = read_artifact(verifier / "artifact")
+    for path in (*artifact.bug.paths, *artifact.weaken.paths):
+        assert (agent / path).read_bytes() != (verifier / "project" / path).read_bytes()
+    graded = [grade_tree(verifier, agent, python=plain_python(), sandbox="process").resolved]
+    unpacked(task / "solution/repair.tar.gz", agent)
+    graded.append(grade_tree(verifier, agent, python=plain_python(), sandbox="process").resolved)
+    assert graded == [False, True]
+
+
+def test_a_plain_harbor_task_is_graded_by_the_row_s_tests(project: Path, tmp_path: Path) -> None:
+    out = exported(project, "harbor", tmp_path / "tasks", "--image", "calc:1", "--plain")
+    task = sorted((out / "train").iterdir())[0]
+    described = tomllib.loads((task / "task.toml").read_text())
+    assert "artifacts" not in described
+    assert "environment_mode" not in described["verifier"]
+    agent = unpacked(task / "environment/project.tar.gz", tmp_path / "agent")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{plain_python()}" "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    command = ["python3", str(task / "tests/grade.py"), str(task / "tests/told.json")]
+    graded = [subprocess.run(command, cwd=agent, env=environment, check=False).returncode]
+    unpacked(task / "solution/repair.tar.gz", agent)
+    graded.append(subprocess.run(command, cwd=agent, env=environment, check=False).returncode)
+    assert graded == [1, 0]
+
+
+def test_equal_sources_give_equal_harbor_tasks(project: Path, tmp_path: Path) -> None:
+    first, second = (exported(project, "harbor", tmp_path / name, "--image", "calc:1") for name in "ab")
+    files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+    assert len(files) > 10
+    for path in files:
+        assert (first / path).read_bytes() == (second / path).read_bytes()
 
 
 def test_a_shell_can_set_up_and_grade_the_task_of_a_slime_row(project: Path, tmp_path: Path) -> None:

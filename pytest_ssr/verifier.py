@@ -1,6 +1,6 @@
 """Grade a folder that somebody else has repaired, as a program inside the container of a verifier.
 
-`python -m pytest_ssr.grading.submitted_tree TASK SUBMITTED REWARD_FOLDER`, as root. TASK is a folder with `project/`,
+`python -m pytest_ssr.verifier TASK SUBMITTED REWARD_FOLDER`, as root. TASK is a folder with `project/`,
 the project without the bug, and `artifact/`, the bug with its verdict. The tests run as another user, who can read
 neither of them, nor write a reward. `reward.json` is written at the end, and only if there is a grade.
 """
@@ -117,7 +117,7 @@ def _share(outcomes: Mapping[str, str]) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Grade and write the rewards; return 0 with a grade, 3 without one."""
-    parser = argparse.ArgumentParser(prog="submitted_tree", description=__doc__)
+    parser = argparse.ArgumentParser(prog="pytest_ssr.verifier", description=__doc__)
     for name in ("task", "submitted", "reward_folder"):
         parser.add_argument(name, type=Path)
     arguments = parser.parse_args(argv)
