@@ -18,10 +18,16 @@ _SECTIONS = {"environment": "[environment]\n", "tests": "[verifier.environment]\
 """The folders that images are built from, and the sections of task.toml that name the images."""
 
 
-def pin_images(tasks: Sequence[Path], repository: str, status: Callable[[str], None]) -> None:
+def pin_images(
+    tasks: Sequence[Path],
+    repository: str,
+    status: Callable[[str], None],
+    check: Callable[[Path, str], None] = lambda task, image: None,
+) -> None:
     """Build, push and pin the images of tasks. repository: a prefix of image names, with the registry's address.
 
-    Raises SandboxUnavailableError without a Docker engine, SettingsError if an image cannot be built or pushed.
+    check: gets each task with its agent's image, and raises an error for one that cannot be published. Raises
+    SandboxUnavailableError without a Docker engine, SettingsError if an image cannot be built or pushed.
     """
     for number, task in enumerate(tasks, 1):
         status(f"images: {number} of {len(tasks)} tasks")
@@ -32,6 +38,8 @@ def pin_images(tasks: Sequence[Path], repository: str, status: Callable[[str], N
                 kind = "agent" if folder == "environment" else "verifier"
                 image = _pushed(task / folder, f"{repository}/{task.name.lower()}:{kind}")
                 text = text.replace(section, f'{section}docker_image = "{image}"\n')
+                if kind == "agent":
+                    check(task, image)
         configuration.write_text(text, encoding="utf-8")
 
 

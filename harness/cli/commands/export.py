@@ -8,9 +8,10 @@ import json
 import os
 import re
 import sqlite3
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from harness.cli.exit_code import ExitCode
@@ -31,11 +32,17 @@ from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.sources import find_sources, holds_records, holds_store, index_sources
 from harness.exporters.splits import Splits
 from harness.records.job_reports import Stage
+from harness.rollouts.task import find_copies
 from harness.settings.results import ExportSettings
 from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import SettingsError, StoreWriteError
 from pytest_ssr.progress import counted
+from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+from pytest_ssr.verifier import ARTIFACT, PROJECT
 
 _STATUS_INTERVAL_ROWS = 500
 _UNSET = (None, "", (), False)
@@ -192,7 +199,7 @@ def export(settings: ExportSettings) -> int:
             run.write(folder)
             if settings.images:
                 tasks = sorted(path.parent for path in folder.rglob("task.toml"))
-                pin_images(tasks, settings.images, terminal.status)
+                pin_images(tasks, settings.images, terminal.status, _require_no_answer)
                 run.record_files(folder)
             if report.total:
                 licences = run.licences(given_licences)
@@ -203,6 +210,26 @@ def export(settings: ExportSettings) -> int:
                 destination.publish(folder)
     _print_summary(settings, terminal, form, report, destination)
     return ExitCode.DONE if report.total else ExitCode.NO
+
+
+def _require_no_answer(task: Path, image: str) -> None:
+    """Raise SettingsError if the image of a Harbor task's agent shows a copy of the code without the bug."""
+    with tempfile.TemporaryDirectory(prefix="ssr-harbor-") as temporary:
+        for name in ("project", "artifact"):
+            archive = task / "tests" / f"{name}.tar.gz"
+            if not archive.is_file():
+                return
+            with tarfile.open(archive) as tar:
+                tar.extractall(temporary, filter="tar")
+        project = Path(temporary, PROJECT)
+        runner = open_runner(
+            project, Store(Path(temporary, "store")), settings=RuleSettings(), sandbox=f"docker:{image}", compiled=False
+        )
+        # Harbor hides nothing in the image, as our sandboxes do with installed copies.
+        runner = replace(runner, interpreter=replace(runner.interpreter, hidden=()))
+        copies = find_copies(read_artifact(Path(temporary, ARTIFACT)), runner)
+    if copies:
+        raise SettingsError(f"the image of {task.name} shows the answer: {copies[0].path} is a copy", option="image")
 
 
 def _is_dataset(source: Path, form: Format) -> bool:
