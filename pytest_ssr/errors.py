@@ -12,6 +12,7 @@ SsrError
 │   ├── UnresponsiveError       a container does not answer
 │   └── RemoteError             a sandbox server refuses a call, or the call failed there
 ├── ModelError                  a model or its server failed; never the content of a reply
+│   ├── ModelUnavailableError   its server is out of reach, or refuses requests for now
 │   ├── RefusedError            a server rejects this request because of its content
 │   │   └── ContextError        the prompt does not fit into the model's context
 │   ├── UnknownPathError        a server does not know a path
@@ -21,7 +22,9 @@ SsrError
 │   ├── DamagedTreeError        what machines have shared as the tree of an artifact is not that tree
 │   └── StoreWriteError         a full disk, a read-only directory; a run can continue once that is fixed
 ├── SettingsError               an option has an invalid value
-│   └── DiskFullError           a disk has no space for a run that has not begun
+│   ├── DiskFullError           a disk has no space for a run that has not begun
+│   ├── MissingKeyError         the variable with a model's key is not set
+│   └── ServersAwayError        models' servers are out of reach before a command begins
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 ├── ActionError                 an environment cannot take this action
@@ -93,6 +96,10 @@ class ModelError(SsrError):
         self.wait_s = wait_s
 
 
+class ModelUnavailableError(ModelError):
+    """The server of a model cannot be reached, or refuses requests for now; it may answer later."""
+
+
 class RefusedError(ModelError):
     """A server rejects this request because of its content; other requests may succeed."""
 
@@ -131,6 +138,18 @@ class SettingsError(SsrError):
 
 class DiskFullError(SettingsError):
     """A disk has no space for the results of a command that has not begun."""
+
+
+class MissingKeyError(SettingsError):
+    """A model needs a key, and the environment variable that would hold it is not set."""
+
+    def __init__(self, message: str, *, variable: str) -> None:
+        super().__init__(message)
+        self.variable = variable
+
+
+class ServersAwayError(SettingsError):
+    """The servers of models cannot be reached before a command begins, and nothing else is in its way."""
 
 
 class ActionError(SsrError):

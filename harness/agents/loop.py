@@ -22,7 +22,15 @@ from harness.models.budget import BudgetSpentError
 from harness.models.protocol import Model
 from harness.records.messages import TOOL, USER, Reply, Sampling
 from harness.records.trajectory import ExitReason, Journal, Sent, Trajectory, is_truncated
-from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError, describe_unexpected
+from pytest_ssr.errors import (
+    ContextError,
+    ModelError,
+    ModelUnavailableError,
+    SandboxError,
+    SettingsError,
+    SsrError,
+    describe_unexpected,
+)
 
 _MAX_TIGHTENINGS = 6
 
@@ -121,7 +129,8 @@ def record_end(journal: Journal) -> Iterator[None]:
         journal.end(ExitReason.MODEL, str(error))
         raise
     except ModelError as error:
-        journal.end(ExitReason.MODEL, str(error))
+        is_away = isinstance(error, ModelUnavailableError)
+        journal.end(ExitReason.UNAVAILABLE if is_away else ExitReason.MODEL, str(error))
     except SandboxError as error:
         journal.end(ExitReason.INFRA, str(error))
     except Exception as error:

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from harness.rollouts.player_factory import PlayerFactory
-from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError, SsrError
+from pytest_ssr.errors import (
+    MissingExtraError,
+    ModelError,
+    ModelUnavailableError,
+    ServersAwayError,
+    SettingsError,
+    SsrError,
+)
 from pytest_ssr.storage.free_space import require_space
 
 T = TypeVar("T")
@@ -39,4 +46,6 @@ class Preflight:
             raise self._obstacles[0]
         if self._obstacles:
             lines = dict.fromkeys(str(error) for error in self._obstacles)
-            raise SettingsError("the command cannot run:" + "".join(f"\n  {line}" for line in lines))
+            is_away = all(isinstance(error, ModelUnavailableError) for error in self._obstacles)
+            kind = ServersAwayError if is_away else SettingsError
+            raise kind("the command cannot run:" + "".join(f"\n  {line}" for line in lines))

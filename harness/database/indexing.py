@@ -153,6 +153,7 @@ def _episode_row(path: str, run: str, position: int, episode: Episode, item: Map
         "round": episode.round,
         "project": episode.project,
         "artifact_id": episode.artifact_id,
+        "injection": episode.injection,
         "strategy": episode.strategy,
         "operator": episode.operator,
         "file": episode.path,
@@ -219,6 +220,7 @@ def _add_injection(connection: sa.Connection, record: Mapping[str, Any], result:
     if not name or spent is None:
         return
     values = {
+        "artifact_id": result.artifact_id,
         "valid": result.status is CandidateStatus.VALID,
         "reason": str(result.reason.code) if result.reason is not None else "",
         "exit_reason": result.detail,
@@ -229,8 +231,8 @@ def _add_injection(connection: sa.Connection, record: Mapping[str, Any], result:
         "unpriced": spent.unpriced,
         "seconds": result.seconds,
     }
-    unknown = dict.fromkeys(("artifact_id", "player"), "") | {"attempt": result.index, "grading_s": 0.0}
-    _complete(connection, name, fitted(rollouts, values), {**unknown, "role": "injector"})
+    unknown = {"player": "", "attempt": result.index, "grading_s": 0.0, "role": "injector"}
+    _complete(connection, name, fitted(rollouts, values), unknown)
 
 
 def _complete(connection: sa.Connection, name: str, row: Mapping[str, Any], unknown: Mapping[str, Any]) -> None:
@@ -246,11 +248,12 @@ def _add_trajectory(connection: sa.Connection, path: str, data: bytes) -> Change
     header = json_object(data.partition(b"\n")[0])
     if header is None:
         return None
-    name, attempt = path.split("/")[1], _count(header.get("attempt"))
+    name, attempt, role = path.split("/")[1], _count(header.get("attempt")), _text(header.get("role"))
     values = {
         "id": name,
-        "artifact_id": _text(header.get("task_id")),
-        "role": _text(header.get("role")),
+        # The task of an injector is a tree.
+        "artifact_id": "" if role == "injector" else _text(header.get("task_id")),
+        "role": role,
         "player": _text(header.get("model")),
         "attempt": attempt,
         "reason": "",
@@ -260,7 +263,8 @@ def _add_trajectory(connection: sa.Connection, path: str, data: bytes) -> Change
         "stored_at": time.time(),
     }
     row = fitted(rollouts, values)
-    identity = {name: row[name] for name in ("artifact_id", "role", "player", "attempt")}
+    known_by_it = ("role", "player", "attempt") if role == "injector" else ("artifact_id", "role", "player", "attempt")
+    identity = {column: row[column] for column in known_by_it}
     known = connection.execute(sa.update(rollouts).where(rollouts.c.id == name).values(identity)).rowcount
     if known:
         return None

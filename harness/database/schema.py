@@ -75,6 +75,7 @@ episodes = Table(
     Column("round", Integer, nullable=False),
     Column("project", Text, nullable=False),
     Column("artifact_id", String(64), nullable=False),
+    Column("injection", String(64), nullable=False),  # The injector's attempt that made it; empty without a model.
     Column("strategy", Text, nullable=False),
     Column("operator", Text, nullable=False),
     Column("file", Text, nullable=False),
@@ -96,6 +97,7 @@ episodes = Table(
     Index(None, "run"),
     Index(None, "project"),
     Index(None, "artifact_id"),
+    Index(None, "injection"),
     Index(None, "valid"),
     Index(None, "check"),
 )
@@ -147,7 +149,8 @@ rollouts = Table(
     "rollouts",
     METADATA,
     Column("id", String(64), primary_key=True),
-    Column("artifact_id", String(128), nullable=False),  # Or the id of an instance.
+    # Or the id of an instance; of an injector, the bug that it made, empty if it is not valid.
+    Column("artifact_id", String(128), nullable=False),
     Column("role", String(16), nullable=False),
     Column("player", Text, nullable=False),  # The solver's or the injector's name.
     Column("attempt", Integer, nullable=False),

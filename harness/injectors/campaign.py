@@ -16,7 +16,7 @@ from harness.records.usage import NAME, RunUsage, archive_interrupted
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.artifact_builder import artifact_info
 from pytest_ssr.checks import NamedCheck, names_of
-from pytest_ssr.errors import ModelError, StoreError
+from pytest_ssr.errors import ModelError, ModelUnavailableError, StoreError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.protocol import Candidate
@@ -105,7 +105,7 @@ class ModelCampaign:
         its trajectory is archived. Raises ModelError after several such tries; running the campaign again continues
         from there. If another run works on the attempt, wait for it.
         """
-        with self.store.alone(key_of(self.key, index)):
+        with self.store.alone(self.rollout_of(index)):
             return self.stored(index) or self._run(index)
 
     def stored(self, index: int) -> CandidateResult | None:
@@ -121,7 +121,7 @@ class ModelCampaign:
         return result
 
     def _run(self, index: int) -> CandidateResult | None:
-        name = key_of(self.key, index)
+        name = self.rollout_of(index)
         folder = self.store.root / "rollouts" / name
         if not folder.exists():
             self.store.fetch(f"rollouts/{name}")
@@ -134,7 +134,13 @@ class ModelCampaign:
             if done.trajectory.status != "aborted":
                 self._spent[index] = earlier + RunUsage.of(done.trajectory)
                 return self._store_result(index, done, time.perf_counter() - begin)
-        raise ModelError(f"{self.injector.name}: {done.trajectory.detail or done.trajectory.exit_reason}")
+        is_away = done.trajectory.exit_reason is ExitReason.UNAVAILABLE
+        kind = ModelUnavailableError if is_away else ModelError
+        raise kind(f"{self.injector.name}: {done.trajectory.detail or done.trajectory.exit_reason}")
+
+    def rollout_of(self, index: int) -> str:
+        """Return the id of the rollout of an attempt."""
+        return key_of(self.key, index)
 
     def spent(self, index: int) -> RunUsage:
         """Return the usage of a finished attempt, including its aborted tries."""

@@ -16,7 +16,7 @@ import httpx
 from harness.models.refusals import refusal_of, response_json, status_in
 from harness.models.timeouts import run_within
 from harness.models.urls import hidden, is_loopback, split_userinfo
-from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.errors import ModelError, ModelUnavailableError, SettingsError
 
 _MAX_BYTES = 64 * 1024**2
 
@@ -77,7 +77,7 @@ class Connection:
         return data
 
     def _read(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
-        timeout = ModelError(f"{url} did not answer within {self._timeout_s:g} s", retry=True)
+        timeout = ModelUnavailableError(f"{url} did not answer within {self._timeout_s:g} s", retry=True)
         deadline = time.monotonic() + self._timeout_s
         try:
             with self._client.stream(method, url, json=body) as response:
@@ -94,14 +94,16 @@ class Connection:
             raise timeout from None
         except httpx.HTTPError as error:
             text = self.hide(str(error))
-            raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {text}", retry=True) from None
+            raise ModelUnavailableError(
+                f"{url} cannot be reached: {type(error).__name__}: {text}", retry=True
+            ) from None
         except httpx.InvalidURL as error:
             raise ModelError(f"{url} is not a valid URL: {error}") from None
         except RuntimeError:
             if not self._client.is_closed:
                 raise
             # Another thread closed the client, because it saw the server end.
-            raise ModelError(f"{url} cannot be queried: the connection was closed", retry=True) from None
+            raise ModelUnavailableError(f"{url} cannot be queried: the connection was closed", retry=True) from None
 
     def _refusal(self, url: str, status: int, raw: bytes, retry_after: str) -> ModelError:
         text = self._shown(raw)

@@ -16,7 +16,7 @@ from harness.models.protocol import Model
 from harness.models.registry import Entry, NamedModel, Registry, hidden_error, priced
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.models.urls import masked
-from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
+from pytest_ssr.errors import MissingExtraError, MissingKeyError, ModelError, SettingsError
 from pytest_ssr.storage.store import Store
 
 PLUGIN = "plugin:"
@@ -51,13 +51,13 @@ def is_started_late(name: str) -> bool:
 
 
 def _require_key(name: str, key: str) -> None:
-    """Raise SettingsError for a provider whose key is missing, before anything is measured.
+    """Raise MissingKeyError for a model whose key is missing, before anything is measured.
 
     Only for providers that take a key from these variables alone: others have credentials of several kinds.
     """
     variables = (key,) if key else _KEYS.get(name.partition("/")[0], ())
     if variables and not any(os.environ.get(variable) for variable in variables):
-        raise SettingsError(f"{name} needs a key: set {variables[0]} in the environment")
+        raise MissingKeyError(f"{name} needs a key: set {variables[0]} in the environment", variable=variables[0])
 
 
 def suggestion(name: str) -> str:
@@ -116,7 +116,7 @@ def open_model(
         except (ModelError, SettingsError) as error:
             if not entry.hidden:
                 raise
-            raise hidden_error(ModelError(str(error)), rest) from None
+            raise hidden_error(error, rest) from None
         return NamedModel(opened, rest, hides=entry.hidden)
     settings: dict[str, Any] = {"context_tokens": context_tokens, "timeout_s": timeout_s}
     if scheme == "scripted" and rest:
@@ -130,6 +130,8 @@ def open_model(
         if rest.startswith(("http://", "https://")):
             model_class = importlib.import_module("harness.models.http").HttpModel
             url, _, served = rest.partition("#")
+            if key:
+                _require_key(masked(name), key)
             model = model_class(masked(name), url, served, key_variable=key or "SSR_VLLM_KEY", **settings)
         else:
             model_class = importlib.import_module("harness.models.vllm").VllmModel

@@ -22,7 +22,7 @@ from harness.models.token_estimate import Estimate
 from harness.models.urls import bypass_proxies, hidden, is_loopback
 from harness.models.wire import reply_of, request_of
 from harness.records.messages import Message, Reply, Sampling
-from pytest_ssr.errors import ContextError, ModelError, RefusedError
+from pytest_ssr.errors import ContextError, ModelError, ModelUnavailableError, RefusedError
 
 # Read when litellm is imported, which otherwise fetches a list of prices from the network.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -40,6 +40,7 @@ _NOT_RETRYABLE = frozenset(
         "BudgetExceededError",
     )
 )
+_UNREACHABLE = frozenset(("APIConnectionError", "Timeout"))
 _PROVIDERS = frozenset(str(getattr(provider, "value", provider)) for provider in litellm.provider_list)
 _VLLM = ("hosted_vllm/",)
 _CONTEXT = 32_768
@@ -140,7 +141,9 @@ def _convert_error(name: str, error: Exception) -> ModelError:
     if "ContextWindowExceededError" in kinds or ("BadRequestError" in kinds and is_too_long(text)):
         return ContextError(f"{name}: {text}")
     may_object = {"BadRequestError", "PermissionDeniedError"} & kinds and is_objected_to(text)
-    kind = RefusedError if "ContentPolicyViolationError" in kinds or may_object else ModelError
+    kind: type[ModelError] = ModelUnavailableError if kinds & _UNREACHABLE else ModelError
+    if "ContentPolicyViolationError" in kinds or may_object:
+        kind = RefusedError
     return kind(f"{name}: {type(error).__name__}: {text}", retry=_is_retryable(error), wait_s=_wait_s(error))
 
 

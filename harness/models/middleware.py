@@ -21,7 +21,7 @@ from harness.models.protocol import (
 )
 from harness.models.timeouts import is_ready, start_query
 from harness.records.messages import Message, Reply, Sampling
-from pytest_ssr.errors import ModelError, StoreError
+from pytest_ssr.errors import ModelError, ModelUnavailableError, StoreError
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.records.decoding import decode
 from pytest_ssr.storage.store import Store
@@ -98,7 +98,7 @@ class RetryingModel(ModelWrapper):
                 if not error.retry:
                     raise
                 if attempt == self._tries:
-                    raise ModelError(f"{error} (after {attempt} requests)") from None
+                    raise ModelUnavailableError(f"{error} (after {attempt} requests)") from None
                 # The jitter keeps workers that were refused together from retrying together.
                 self._sleep(min(_MAX_WAIT_S, max(error.wait_s, wait_s * random.uniform(0.5, 1.0))))
                 wait_s *= 2

@@ -16,7 +16,14 @@ from harness.models.middleware import ModelWrapper
 from harness.models.protocol import Model, ToolSchema, label_of
 from harness.records.job_reports import JobReport
 from harness.records.messages import Message, Reply, Sampling, Usage
-from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
+from pytest_ssr.errors import (
+    ContextError,
+    MissingKeyError,
+    ModelError,
+    ModelUnavailableError,
+    RefusedError,
+    SettingsError,
+)
 from pytest_ssr.records.decoding import Amount, TokenCount, of_shape
 
 _TOKENS = 1_000_000
@@ -74,7 +81,7 @@ class NamedModel(ModelWrapper):
     def failure(self) -> ModelError | None:
         """Why no request to the wrapped model can succeed; None if no reason is known."""
         failure = super().failure
-        return hidden_error(failure, self.name) if failure is not None and self._hides else failure
+        return hidden_model_error(failure, self.name) if failure is not None and self._hides else failure
 
     @property
     def identity(self) -> str:
@@ -93,23 +100,39 @@ class NamedModel(ModelWrapper):
         except ModelError as error:
             if not self._hides:
                 raise
-            raise hidden_error(error, self.name) from None
+            raise hidden_model_error(error, self.name) from None
 
     def session(self, rollout: str) -> Model:
         """Return the model for one rollout."""
         return NamedModel(self._model.session(rollout), self.name, hides=self._hides)
 
 
-def hidden_error(error: ModelError, name: str) -> ModelError:
+def hidden_error(error: ModelError | SettingsError, name: str) -> ModelError | SettingsError:
+    """Return the error of a model that cannot be opened, as `hidden_model_error` does."""
+    if isinstance(error, ModelError):
+        return hidden_model_error(error, name)
+    if isinstance(error, MissingKeyError):
+        variable = error.variable
+        return MissingKeyError(f"model:{name} needs a key: {variable} is not set on the worker", variable=variable)
+    JobReport(private=f"model:{name}: {error}").send()
+    return SettingsError(f"model:{name} cannot be opened; the worker's log has the cause")
+
+
+def hidden_model_error(error: ModelError, name: str) -> ModelError:
     """Return an error that shows nothing of the server; the cause is reported to the program that follows."""
     JobReport(private=f"model:{name}: {error}").send()
-    message = f"model:{name} gave no reply; the worker's log has the cause"
-    if isinstance(error, ContextError):
-        return ContextError(message, prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens)
     if isinstance(error, BudgetSpentError):
         return error
-    kind = RefusedError if isinstance(error, RefusedError) else ModelError
-    return kind(message, retry=error.retry, wait_s=error.wait_s)
+    if isinstance(error, ContextError):
+        message = f"the prompt does not fit into the context of model:{name}"
+        return ContextError(message, prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens)
+    found: type[ModelError] = ModelError
+    what = "did not reply" if error.retry else "was refused by its server"
+    if isinstance(error, ModelUnavailableError):
+        found, what = ModelUnavailableError, "cannot be reached, or does not answer now"
+    elif isinstance(error, RefusedError):
+        found, what = RefusedError, "was refused by its server for the content of the request"
+    return found(f"model:{name} {what}; the worker's log has the cause", retry=error.retry, wait_s=error.wait_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.models.connection import Connection
 from harness.records.messages import USER, Message, Reply
-from pytest_ssr.errors import ModelError, RefusedError
+from pytest_ssr.errors import ModelError, ModelUnavailableError, RefusedError
 
 PROBE = (Message(USER, "Say hello."),)
 """The prompt that finds out what a server can do."""
@@ -79,9 +79,10 @@ class ServerProbe:
         with self._lock:
             if self._found is None:
                 try:
-                    self._found = self._probe()
+                    self._found, self._failure = self._probe(), None
                 except ModelError as error:
                     if error.retry:
+                        self._failure = error if isinstance(error, ModelUnavailableError) else None
                         return Capabilities()
                     self._found = Capabilities()
                     # A refusal is about the prompt; other requests may succeed.
@@ -89,7 +90,10 @@ class ServerProbe:
             return self._found
 
     def failure(self) -> ModelError | None:
-        """Return why no request can succeed, such as a key that is not valid; None if none is known."""
+        """Return why no request can succeed, such as a key that is not valid or a server out of reach.
+
+        None if no reason is known.
+        """
         self.capabilities()
         return self._failure
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from pytest_ssr.errors import ModelError
+from pytest_ssr.errors import ModelUnavailableError
 
 TIMEOUT_S = 600.0
 """Default number of seconds until a reply must be complete."""
@@ -36,8 +36,11 @@ def is_ready(future: Future[_T], seconds: float) -> bool:
 
 
 def run_within(seconds: float, query: Callable[[], _T], *, target: str) -> _T:
-    """Return the query's result; raises ModelError, naming `target`, if it is not complete within these seconds."""
+    """Return the query's result.
+
+    Raises ModelUnavailableError, naming `target`, if it is not complete within these seconds.
+    """
     future = start_query(query)
     if not is_ready(future, seconds):
-        raise ModelError(f"{target} did not answer within {seconds:g} s", retry=True)
+        raise ModelUnavailableError(f"{target} did not answer within {seconds:g} s", retry=True)
     return future.result()

@@ -71,6 +71,8 @@ class Episode:
     """The step that rejected the bug; empty if it is valid, or if there was no artifact to check."""
     refused: Refusal | None = None
     """Why no solver was run on the bug although it is valid; None if one was."""
+    injection: str = ""
+    """The id of the attempt of a model that made the bug; empty for other injectors, and in earlier records."""
     repeated: bool = False
     """Whether a model repeated an earlier change: its usage counts, the bug does not count twice."""
     change: str = ""

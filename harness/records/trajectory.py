@@ -41,6 +41,8 @@ class ExitReason(StrEnum):
     UNABLE = "unable"
     """The solver's method does not apply to this task."""
     MODEL = "model"
+    UNAVAILABLE = "unavailable"
+    """The model's server was out of reach, or refused requests, for a while."""
     INFRA = "infra"
     INTERRUPTED = "interrupted"
 
@@ -51,6 +53,7 @@ _STATUS = {
     ExitReason.LOOP: "failed",
     ExitReason.UNABLE: "failed",
     ExitReason.MODEL: "aborted",
+    ExitReason.UNAVAILABLE: "aborted",
     ExitReason.INFRA: "aborted",
     ExitReason.INTERRUPTED: "aborted",
 }

@@ -17,6 +17,7 @@ from harness.injectors.model_work import InjectorRecipe, ModelWork
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode, Refusal, RefusalCode
 from harness.records.job_reports import Stage
+from harness.records.trajectory import ExitReason
 from harness.records.usage import RunUsage
 from harness.rollouts.attempts_work import AttemptsWork, PlayersRecipe
 from harness.rollouts.runner import RolloutRunner, validated_verdict
@@ -34,7 +35,7 @@ from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.checks import NamedCheck
-from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError
+from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ModelUnavailableError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Injector
@@ -246,8 +247,10 @@ class ProjectPlay:
         except ProjectError as error:
             code = RefusalCode.FIX_READABLE if isinstance(error, LeakError) else RefusalCode.PROJECT_UNUSABLE
             return self._episode(number, campaign, result, refused=Refusal(code, str(error)))
-        if all(r.exit_reason == "model" for r in rollouts):
-            raise ModelError(f"no attempt at {draft.artifact_id} has a grade: {rollouts[0].reason}")
+        ends = {r.exit_reason for r in rollouts}
+        if ends <= {ExitReason.MODEL, ExitReason.UNAVAILABLE}:
+            kind = ModelUnavailableError if ExitReason.UNAVAILABLE in ends else ModelError
+            raise kind(f"no attempt at {draft.artifact_id} has a grade: {rollouts[0].reason}")
         return self._episode(number, campaign, result, rollouts)
 
     def _episode(
@@ -276,6 +279,7 @@ class ProjectPlay:
             lines=_lines(result.diff),
             fail_to_pass=result.fail_to_pass,
             valid=valid,
+            injection=campaign.rollout_of(result.index) if isinstance(campaign, ModelCampaign) else "",
             check=result.check,
             reason=result.reason,
             refused=refused,

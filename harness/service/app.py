@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from harness.database.records import DatabaseRecords
 from harness.service.access import AccessMiddleware, AccessRules
 from harness.service.api import events, results, summaries, work
-from harness.service.api.parts import require
+from harness.service.api.parts import require, require_known_parameters
 from harness.service.dashboard.pages import Pages, dashboard_router, static_files
 from harness.service.dashboard.problem_pages import ProblemPageMiddleware
 from harness.service.dashboard.reading import Reads
@@ -106,7 +106,8 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
 def _api() -> APIRouter:
     # The scheme is for the description; the middleware has checked the token.
     bearer = HTTPBearer(auto_error=False, description="from `ssr serve token create`")
-    api = APIRouter(dependencies=[Depends(bearer), Depends(require(Scope.READ))], responses=RESPONSES)
+    checks = [Depends(bearer), Depends(require(Scope.READ)), Depends(require_known_parameters)]
+    api = APIRouter(dependencies=checks, responses=RESPONSES)
     for part in (work, results, summaries, events):
         api.include_router(part.router)
     return api

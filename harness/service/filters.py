@@ -15,6 +15,7 @@ class EpisodeFilter:
     check: str | None = None
     artifact_id: str | None = None
     valid: bool | None = None
+    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,10 +85,19 @@ class ProblemDetails(BaseModel):
 class ProblemError(SsrError):
     """A request is answered with an error."""
 
-    def __init__(self, code: ProblemCode, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
-        """detail: what happened, to which value, and what to do."""
+    def __init__(
+        self,
+        code: ProblemCode,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """detail: what happened, to which value, and what to do. errors: the parts of the request that are not valid,
+        as in InvalidPart.
+        """
         super().__init__(detail)
-        self.code, self.headers = code, dict(headers or {})
+        self.code, self.headers, self.errors = code, dict(headers or {}), errors
 
 
 def not_found(kind: str, name: object) -> ProblemError:
@@ -125,7 +134,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ProblemError)
     def problem(request: Request, error: ProblemError) -> Response:
-        return problem_response(error.code, str(error), _id(request), headers=error.headers)
+        return problem_response(error.code, str(error), _id(request), headers=error.headers, errors=error.errors)
 
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> Response:

@@ -23,6 +23,8 @@ _ADDRESS = re.compile(r"https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[A-Za-z
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _PYTHON = re.compile(r"python3(\.[0-9]{1,2})?")
+_MOST_ROOTS = 3
+"""Allowed folders that a message names; only administrators add projects, and so read it."""
 
 
 class ProjectErrorCode(StrEnum):
@@ -127,7 +129,9 @@ class Projects:
                 if any(folder.is_relative_to(root) for root in self._roots) and folder.is_dir():
                     return str(folder)
         # The same answer whether a folder does not exist or is not allowed: it is not to be explored.
-        message = "the source is neither an https address of a git repository nor a folder below one of --root"
+        folders = " or ".join(str(root) for root in self._roots[:_MOST_ROOTS])
+        wanted = f"nor the absolute path of a folder below {folders}" if folders else "(--root allows folders)"
+        message = f"the source is {'neither' if folders else 'not'} an https address of a git repository {wanted}"
         raise ProjectRefusedError(message, code=ProjectErrorCode.SOURCE)
 
 

@@ -26,6 +26,7 @@ from harness.service.rows import (
     CandidateRow,
     CheckCount,
     DifficultyBucket,
+    EpisodeDetails,
     EpisodeRow,
     FunctionGap,
     ModelRow,
@@ -37,6 +38,7 @@ from harness.service.rows import (
 )
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.decoding import json_object
 
 _MAX_LENGTH = 1_024
@@ -82,6 +84,10 @@ _MAX_FUNCTIONS = 2_000
 _BUCKETS = 10
 _SUMMED = ("episodes", "valid", "solved", "graded", "rewards", "rewarded", "tokens", "cost_usd")
 _COUNTED = (CandidateStatus.VALID, CandidateStatus.REJECTED)
+NOT_OF_A_MODEL = ~candidates.c.campaign.startswith("model-")
+"""Campaigns of operators; those of models (ModelCampaign) show nothing of what the tests miss."""
+_BEFORE_CHECKS = frozenset(("screening", "weakening", *CheckCode))
+"""Steps before the checks, and the codes of bugs that have no artifact to check."""
 _JSON = ("counters",)
 """Columns that hold a JSON object as text."""
 _Filter = EpisodeFilter | ArtifactFilter | AttemptFilter | CandidateFilter | JobFilter
@@ -131,6 +137,33 @@ class Queries:
         """Return an episode, or None if it does not exist."""
         return self._one(_select(episodes, EpisodeRow).where(episodes.c.number == number), EpisodeRow)
 
+    def episode_details(self, number: int) -> EpisodeDetails | None:
+        """Return an episode with its record, which is read from its file; None if it does not exist."""
+        row = self.episode(number)
+        if row is None:
+            return None
+        place = sa.select(episodes.c.path, episodes.c.position).where(episodes.c.number == number)
+        path, position = self._rows(place)[0]
+        listed = self.record(path).get("episodes")
+        record = listed[position] if isinstance(listed, list) and position < len(listed) else None
+        return EpisodeDetails(
+            **asdict(row), record=record if isinstance(record, dict) else {}, job_id=self._job_of_run(row.run)
+        )
+
+    def episodes_of_attempt(self, attempt: AttemptRow) -> Sequence[EpisodeRow]:
+        """Return the last episodes with the bug of an attempt, or of the bug that an injector's attempt made."""
+        is_its = episodes.c.injection == attempt.id
+        if attempt.artifact_id:
+            is_its |= episodes.c.artifact_id == attempt.artifact_id
+        statement = _select(episodes, EpisodeRow).where(is_its, *self._own(episodes))
+        return self._all(statement.order_by(episodes.c.number.desc()).limit(DEFAULT_LIMIT), EpisodeRow)
+
+    def _job_of_run(self, run: str) -> str:
+        # As JobQueue.report has written it.
+        about = jobs.c.about.contains(f'"run": {json.dumps(run)}', autoescape=True)
+        found = self._rows(sa.select(jobs.c.id).where(about).order_by(jobs.c.number.desc()).limit(1)) if run else ()
+        return str(found[0].id) if found else ""
+
     def artifacts(
         self, after: str = "", filters: ArtifactFilter | None = None, *, limit: int = DEFAULT_LIMIT
     ) -> Page[ArtifactRow]:
@@ -172,16 +205,25 @@ class Queries:
         return self._timed_page(candidates, "path", CandidateRow, filters, after, limit)
 
     def validity(self) -> Sequence[CheckCount]:
-        """Return how many bugs each check rejected, and how many are valid.
+        """Return how many bugs each check rejected, and how many are valid, of those that reached a check."""
+        return [row for row in self.rejections() if row.check not in _BEFORE_CHECKS]
+
+    def rejections(self) -> Sequence[CheckCount]:
+        """Return how many bugs each check or earlier step rejected, and how many are valid.
 
         Episodes count; only in a store without episodes, candidates do.
         """
         count = sa.func.count().label("bugs")
-        by_episode = sa.select(episodes.c.check, count).where(*self._own(episodes)).group_by(episodes.c.check)
+        # Without a check and not valid are bugs of earlier releases, which nothing is known about.
+        known = episodes.c.valid | (episodes.c.check != "")
+        by_episode = sa.select(episodes.c.check, count).where(known, *self._own(episodes)).group_by(episodes.c.check)
         found = self._all(by_episode, CheckCount)
         if not found:
-            counted = sa.select(candidates.c.check, count).where(candidates.c.status.in_(_COUNTED))
-            found = self._all(counted.where(*self._own(candidates)).group_by(candidates.c.check), CheckCount)
+            is_known = (candidates.c.status == CandidateStatus.VALID) | (candidates.c.check != "")
+            where = (candidates.c.status.in_(_COUNTED), is_known, *self._own(candidates))
+            found = self._all(
+                sa.select(candidates.c.check, count).where(*where).group_by(candidates.c.check), CheckCount
+            )
         return sorted(found, key=lambda row: row.check)
 
     def difficulty(self) -> Sequence[DifficultyBucket]:
@@ -226,17 +268,19 @@ class Queries:
         return self._numbered_page(jobs, Job, filters, after, limit)
 
     def functions(self, campaign: str | None = None) -> Sequence[FunctionGap]:
-        """Return functions by the number of changes that no test noticed, most first; of one campaign or of all."""
+        """Return functions by the number of changes that no test noticed, most first.
+
+        campaign: only this one; by default all, except those of models.
+        """
         survived = sa.func.sum(sa.case((candidates.c.status == CandidateStatus.SURVIVED, 1), else_=0))
         tried = sa.func.count()
+        wanted = NOT_OF_A_MODEL if campaign is None else candidates.c.campaign == campaign
         statement = (
             sa.select(candidates.c.file, candidates.c.scope, survived.label("survived"), tried.label("tried"))
-            .where(candidates.c.file != "", *self._own(candidates))
+            .where(candidates.c.file != "", wanted, *self._own(candidates))
             .group_by(candidates.c.file, candidates.c.scope)
             .order_by(survived.desc(), tried.desc(), candidates.c.file, candidates.c.scope)
         )
-        if campaign is not None:
-            statement = statement.where(candidates.c.campaign == campaign)
         return self._all(statement.limit(_MAX_FUNCTIONS), FunctionGap)
 
     def files(self, folder: str, *, limit: int = 1_000) -> Sequence[StoredFile]:

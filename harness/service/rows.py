@@ -58,6 +58,8 @@ class EpisodeRow:
     round: int
     project: str
     artifact_id: str
+    injection: str
+    """The attempt of a model that made the bug; empty for other injectors."""
     strategy: str
     operator: str
     file: str
@@ -67,7 +69,7 @@ class EpisodeRow:
     order: int
     valid: bool
     check: str
-    """What rejected it; empty if it is valid."""
+    """What rejected it: a check, or an earlier step; empty if it is valid."""
     solved: int
     graded: int
     solve_rate: float | None
@@ -76,6 +78,16 @@ class EpisodeRow:
     cost_usd: float
     seconds: float
     stored_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeDetails(EpisodeRow):
+    """An episode with its record."""
+
+    record: Mapping[str, Any]
+    """All fields of `harness.records.episode.Episode`, with the reason of a rejection and the attempts."""
+    job_id: str
+    """The last job whose run it belongs to; empty for a run of another command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ class AttemptRow:
 
     id: str
     artifact_id: str
-    """Or the id of an instance."""
+    """Or the id of an instance; of an injector, the bug that it made, empty if it made none that is valid."""
     role: str
     player: str
     attempt: int
@@ -190,7 +202,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckCount:
-    """How many bugs a check rejected."""
+    """How many bugs a check, or an earlier step, rejected."""
 
     check: str
     """Empty for the valid ones."""

@@ -66,6 +66,9 @@ _CODES = {
     "ArtifactError": JobErrorCode.PROJECT,
     "SettingsError": JobErrorCode.SETTINGS,
     "ModelError": JobErrorCode.MODEL,
+    "ModelUnavailableError": JobErrorCode.MODEL,
+    "ServersAwayError": JobErrorCode.MODEL,
+    "MissingKeyError": JobErrorCode.MODEL,
     "BudgetSpentError": JobErrorCode.MODEL,
     "StoreError": JobErrorCode.STORE,
     "StoreWriteError": JobErrorCode.STORE,
@@ -74,11 +77,14 @@ _CODES = {
 """By the name of the error that a command of `ssr` reports."""
 
 _FAULTS = frozenset(
-    ("SandboxError", "SandboxUnavailableError", "UnresponsiveError", "StoreError", "StoreWriteError", "DiskFullError")
+    (
+        *("SandboxError", "SandboxUnavailableError", "UnresponsiveError", "StoreError", "StoreWriteError"),
+        *("DiskFullError", "ModelUnavailableError", "ServersAwayError"),
+    )
 )
 """Errors that are faults of the infrastructure, after which a job begins again later.
 
-They have addresses and folders of the infrastructure.
+They have addresses and folders of the infrastructure, except those of models, whose names stand for them.
 """
 _SHOWN = {
     JobErrorCode.STORE: "the database or the files of the store could not be used; the worker's log has the cause",
@@ -381,9 +387,16 @@ def _failed(name: str, other: JobErrorCode, message: str, result: Mapping[str, A
     code, is_fault = _CODES.get(name, other), name in _FAULTS
     if is_fault:
         _log(message)
-        message, result = _SHOWN[code], None
-    error = escaped_line(message)
+        message, result = _SHOWN.get(code, message), None
+    error = _on_one_line(message)
     return Outcome(status=JobStatus.FAILED, result=result, error_code=code, error=error, is_fault=is_fault)
+
+
+def _on_one_line(message: str) -> str:
+    """Return a message with its lines joined; one that ends with a colon begins a list."""
+    first, *others = (escaped_line(line.strip()) for line in message.splitlines() or [""])
+    listed = "; ".join(filter(None, others))
+    return f"{first}{' ' if first.endswith(':') else '; '}{listed}" if listed else first
 
 
 def _failure(code: int, output: Mapping[str, Any], store: Path) -> Outcome:

@@ -19,7 +19,7 @@ from harness.records.job_reports import JobReport
 from harness.records.messages import USER, Message, Sampling, Usage
 from harness.records.trajectory import Journal, Trajectory
 from harness.solvers.mini.trajectory_writer import Recorder
-from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.errors import MissingKeyError, ModelError, ModelUnavailableError, SettingsError
 
 PRICE = Price(2.0, 8.0, 0.5)
 ENTRY = Entry(input=2.0, output=8.0, cached=0.5)
@@ -123,6 +123,23 @@ def test_errors_of_a_hidden_model_show_nothing_of_its_server(
     causes = [JobReport.from_line(line).private for line in capsys.readouterr().err.splitlines()]
     assert "internal" in causes[0]
     assert served.url in causes[-1]
+
+
+def test_a_hidden_model_says_what_is_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEAM_KEY", raising=False)
+    with serving() as served:
+        gone = served.url
+    registry = {
+        "gone": Entry(f"vllm:{gone}", hidden=True),
+        "keyless": Entry(f"vllm:{gone}", key="TEAM_KEY", hidden=True),
+    }
+    with pytest.raises(ModelUnavailableError) as away:
+        open_model("model:gone", registry=registry)
+    assert gone not in str(away.value)
+    with pytest.raises(MissingKeyError) as missing:
+        open_model("model:keyless", registry=registry)
+    assert missing.value.variable == "TEAM_KEY"
+    assert gone not in str(missing.value)
 
 
 def test_a_name_that_nobody_registered_is_an_error(tmp_path: Path) -> None:

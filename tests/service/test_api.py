@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import logging
 import shutil
 import sys
+import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from structlog.testing import capture_logs
 
 from harness.database.engine import close_engines
-from harness.database.records import DatabaseRecords
+from harness.database.records import DatabaseRecords, records_of
+from harness.database.sharing import share_store
+from harness.records.episode import Episode
 from harness.records.job_reports import JobReport
 from harness.service import app as app_module
 from harness.service.access import AccessRules, is_loopback
+from harness.service.api.parts import UNKNOWN_PARAMETER
 from harness.service.app import ServiceSettings, create_app
+from harness.service.dashboard.reading import Reads
 from harness.service.job import JobErrorCode, JobKind, JobStatus, Outcome, Progress
 from harness.service.logs import set_up_logging
 from harness.service.queries import Queries, decode_cursor, encode_cursor
@@ -31,6 +38,8 @@ from harness.service.rates import Buckets
 from harness.service.sessions import Sessions
 from harness.service.tokens import Scope, Tokens, hash_of
 from pytest_ssr.errors import SettingsError, StoreError
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -131,6 +140,8 @@ def test_what_jobs_made_can_be_read(filled: DatabaseRecords, client: TestClient)
     assert [file["name"] for file in client.get("/api/v1/leaderboards").json()] == ["0a.json"]
     assert client.get("/api/v1/leaderboards/0a").json() == {"solvers": []}
     assert [file["name"] for file in client.get("/api/v1/exports").json()] == ["0b/train/part-0.jsonl"]
+    assert [file["name"] for file in client.get("/api/v1/exports/0b").json()] == ["train/part-0.jsonl"]
+    assert code_of(client.get("/api/v1/exports/none")) == "not-found"
     assert client.get("/api/v1/exports/0b/train/part-0.jsonl").text == "{}\n"
     assert code_of(client.get("/api/v1/exports/..%2Fboards/0a.json")) in ("invalid-request", "not-found")
 
@@ -142,6 +153,84 @@ def test_a_file_is_sent_as_a_download_and_only_once(client: TestClient) -> None:
     assert first.headers["content-disposition"] == "attachment"
     again = client.get(path, headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_files_of_an_artifact_are_sent_as_one_archive(client: TestClient) -> None:
+    answer = client.get(f"/api/v1/artifacts/{ARTIFACT}/files.tar")
+    names = [file["name"] for file in client.get(f"/api/v1/artifacts/{ARTIFACT}/files").json()]
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        assert archive.getnames() == [f"{ARTIFACT}/{name}" for name in names]
+        diff = archive.extractfile(f"{ARTIFACT}/bug_inject.diff")
+        assert diff is not None
+        assert diff.read() == client.get(f"/api/v1/artifacts/{ARTIFACT}/files/bug_inject.diff").content
+    assert client.get(f"/api/v1/artifacts/{ARTIFACT}/files.tar").content == answer.content
+    assert code_of(client.get("/api/v1/artifacts/none/files.tar")) == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [("episodes", {"run", "after", "limit"}), ("attempts", {"player"}), ("models", set()), ("jobs", {"kind"})],
+)
+def test_a_parameter_that_an_operation_does_not_have_is_named(client: TestClient, path: str, known: set[str]) -> None:
+    answer = client.get(f"/api/v1/{path}", params={"banana": "1"})
+    assert (answer.status_code, code_of(answer)) == (422, "invalid-request")
+    assert answer.json()["errors"] == [{"location": ["query", "banana"], "code": UNKNOWN_PARAMETER}]
+    assert all(name in answer.json()["detail"] for name in known)
+    assert all(client.get(f"/api/v1/{path}", params={name: ""}).status_code in (200, 422) for name in known)
+
+
+def test_an_episode_has_its_record_and_its_job(tmp_path: Path) -> None:
+    records, run = records_of(share_store(tmp_path / "store").root), "e" * 24
+    records.put({f"episodes/{run}/round-000-001.json": json.dumps({"episodes": [rejected_episode()]}).encode()})
+    queue = JobQueue(records.engine)
+    job = queue.submit(JobKind.PLAY, {})
+    claim = queue.claim("w")
+    assert claim is not None
+    queue.report(claim, Progress(about={"run": run}))
+    with service(records) as client:
+        (listed,) = client.get("/api/v1/episodes", params={"run": run}).json()["items"]
+        episode = client.get(f"/api/v1/episodes/{listed['number']}").json()
+        assert (episode["injection"], episode["job_id"], episode["check"]) == ("c" * 24, job.id, "unreadable")
+        assert episode["record"]["code"] == "unreadable"
+        page = client.get(f"/episodes/{listed['number']}")
+        assert page.status_code == 200
+        assert f'href="/jobs/{job.id}"' in page.text
+        assert "the reply is no diff" in page.text
+        assert client.get(f"/episodes/{listed['number']}0000").status_code == 404
+        assert client.get("/episodes/x").status_code == 404
+        assert f'href="/episodes/{listed["number"]}"' in client.get(f"/jobs/{job.id}").text
+
+
+def rejected_episode() -> dict[str, Any]:
+    """Return the record of an episode whose bug a model has not written as an artifact."""
+    reason = CheckReason.of(CheckCode.UNREADABLE, error="the reply is no diff")
+    return Episode(
+        project="shop", artifact_id="", round=1, order=1, parent="", strategy="direct", operator="tiny", path="",
+        scope="", lines=0, fail_to_pass=0, valid=False, reason=reason, injection="c" * 24,
+    ).to_json()  # fmt: skip
+
+
+def test_only_bugs_that_reached_a_check_count_in_the_validity(tmp_path: Path) -> None:
+    records = records_of(share_store(tmp_path / "store").root)
+    of_checks = [{**rejected_episode(), "check": check} for check in ("screening", "weakening", "bug-validity", "own")]
+    episodes = {"episodes": [rejected_episode(), *of_checks]}
+    records.put({f"episodes/{RUN}/round-000-001.json": json.dumps(episodes).encode()})
+    with service(records) as client:
+        counts = client.get("/api/v1/statistics/validity").json()
+    assert counts == [{"check": "bug-validity", "bugs": 1}, {"check": "own", "bugs": 1}]
+
+
+def test_what_tests_miss_is_not_asked_of_campaigns_of_models(tmp_path: Path) -> None:
+    records = records_of(share_store(tmp_path / "store").root)
+    tried = CandidateResult(
+        index=0, status=CandidateStatus.VALID, strategy="direct", operator="tiny", path="shop/cart.py", line=1,
+        scope="", detail="", diff="",
+    )  # fmt: skip
+    records.put({f"attempts/model-{'f' * 24}/00000.json": json.dumps(tried.to_json()).encode()})
+    with service(records) as client:
+        assert client.get("/api/v1/statistics/gaps").json() == []
+        assert '<option value="model-' not in client.get("/gaps").text
+    assert Reads(records).gap_counts() == (0, 0)
 
 
 def test_a_list_that_has_not_changed_is_not_sent_again(client: TestClient) -> None:
@@ -466,7 +555,7 @@ def test_an_episode_is_one_request_and_its_progress_another(filled: DatabaseReco
         episode = answer.json()
         job = queue.get(episode["id"])
         assert job is not None
-        assert (job.kind, job.settings) == (JobKind.PLAY, {"attempts": 3, "count": 1})
+        assert (job.kind, job.settings) == (JobKind.PLAY, {"attempts": 3, "count": 1, "higher_order": 0})
         assert (episode["status"], episode["stage"], episode["run"], episode["episodes"]) == ("queued", "", "", [])
         claim = queue.claim("w")
         assert claim is not None
@@ -475,7 +564,11 @@ def test_an_episode_is_one_request_and_its_progress_another(filled: DatabaseReco
         queue.report(claim, progress)
         shown = client.get(f"/api/v1/episodes/{job.id}/progress").json()
         assert (shown["status"], shown["stage"], shown["doing"]) == ("running", "inject", "2 of 8")
-        assert shown["graded"] == sum(item["graded"] for item in shown["episodes"]) > 0
+        own, *rejected = shown["episodes"]
+        assert own["valid"]
+        assert (shown["graded"], shown["solved"], shown["reward"]) == (own["graded"], own["solved"], own["reward"])
+        assert {item["round"] for item in shown["episodes"]} == {1}
+        assert shown["tokens"] == own["tokens"] + sum(item["tokens"] for item in rejected)
         assert code_of(client.get("/api/v1/episodes/none/progress")) == "not-found"
         for wrong in ({"attempts": 0}, {"solver": "rm -rf /"}, {"url": "http://x"}):
             answer = client.post("/api/v1/episodes", json={"project_id": project["id"], **wrong})
@@ -585,7 +678,7 @@ def test_a_project_and_its_jobs(filled: DatabaseRecords, tmp_path: Path) -> None
         assert client.get(f"/api/v1/projects/{project['id']}").json() == project
         assert project in client.get("/api/v1/projects").json()
         refused = client.post("/api/v1/projects", json={"name": "other", "source": str(tmp_path.parent)}).json()
-        assert refused["detail"].endswith("nor a folder below one of --root")
+        assert refused["errors"] == [{"location": ["body", "source"], "code": "source"}]
 
         wanted = {"kind": "play", "project_id": project["id"], "settings": {"rounds": 2, "tries": 15}}
         key = {"Idempotency-Key": "first"}

@@ -61,7 +61,7 @@ def test_pages_lead_through_all_episodes(served):
     address, numbers, path = served[0], [], "/episodes"
     while path:
         text = httpx.get(address + path).text
-        numbers += re.findall(r'<td class="n">(\d+)</td><td>', text)
+        numbers += re.findall(r'<td class="n"><a href="/episodes/(\d+)">', text)
         following = re.search(r'href="([^"]+)" rel="next"', text)
         path = f"/episodes{following[1]}" if following else ""
     assert len(numbers) == len(set(numbers)) == 130

@@ -78,6 +78,8 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, argv: Sequence[str], o
     code, answer = ssr("serve", tmp_path / "store", *argv)
     assert (code, answer["kind"]) == (2, "SettingsError")
     assert f"--{option}" in answer["error"]
+    if option == "host" and argv[1] == "0.0.0.0":
+        assert not (tmp_path / "store").exists()
 
 
 def test_other_machines_need_a_token_and_the_log_has_no_secret(tmp_path: Path) -> None:

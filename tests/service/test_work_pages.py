@@ -17,6 +17,7 @@ from service_jobs import worker_of
 from harness.executors.node import NodeState
 from harness.service.access import AccessRules
 from harness.service.app import ServiceSettings, create_app
+from harness.service.dashboard.job_page import listed
 from harness.service.job import JobKind, JobStatus, Outcome
 from harness.service.queue import JobQueue
 from harness.service.tokens import Scope, Tokens
@@ -128,6 +129,48 @@ def test_a_job_on_a_cluster_shows_its_nodes(client, records):
     assert HOSTILE not in page
 
 
+def test_the_form_stays_open_when_a_kind_was_chosen(client, records):
+    JobQueue(records.engine).submit(JobKind.LEADERBOARD, {})
+    assert "<details open><summary>Start a job" in client.get("/jobs?kind=inject").text
+    assert "<details><summary>Start a job" in client.get("/jobs").text
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "result", "has_remark"),
+    [
+        (JobKind.PLAY, {}, {"exit_code": 1}, True),
+        (JobKind.INJECT, {}, {"exit_code": 1, "valid": []}, True),
+        (JobKind.INJECT, {}, {"exit_code": 1, "valid": ["a"]}, True),
+        (JobKind.PLAY, {}, {"exit_code": 0}, False),
+    ],
+)
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_negative_result_is_named_beside_the_status(client, records, kind, settings, result, has_remark):
+    queue = JobQueue(records.engine)
+    queue.submit(kind, settings)
+    claim = queue.claim("0" * 32)
+    assert queue.finish(claim, Outcome(status=JobStatus.SUCCEEDED, result=result))
+    assert bool(listed(queue.get(claim.job.id), {}).remark) is has_remark
+    for path in ("/jobs", f"/jobs/{claim.job.id}"):
+        shown = re.search(r'<span class="state good">succeeded</span>(: <span class="busy">)?', client.get(path).text)
+        assert bool(shown[1]) is has_remark
+
+
+def test_the_files_of_an_export_are_linked(client, records):
+    queue = JobQueue(records.engine)
+    job = queue.submit(JobKind.EXPORT, {"format": "artifacts"})
+    records.put({f"exports/{job.id}/data/rows.jsonl": b"{}\n"})
+    address = f"/api/v1/exports/{job.id}/data/rows.jsonl"
+    assert f'href="{address}"' in client.get(f"/jobs/{job.id}").text
+    assert client.get(address).content == b"{}\n"
+
+
+def test_a_refused_folder_names_one_that_is_allowed(client, folder):
+    answer = client.post("/api/v1/projects", json={"name": "shop", "source": "shop"})
+    assert answer.json()["code"] == "invalid-request"
+    assert str(folder.parent) in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("source", ["/etc", "file:///etc", "projects", "--upload-pack=touch x", "ssh://a/b"])
 def test_a_project_elsewhere_is_refused(client, source):
     answer = client.post("/projects", data={"name": "shop", "source": source})
@@ -192,6 +235,13 @@ def test_a_run_is_started_followed_and_cancelled_in_a_browser(served, browser, t
             page.get_by_text("running", exact=True).wait_for(timeout=10_000)
             page.get_by_role("cell", name="round 1").wait_for(timeout=10_000)
             page.get_by_role("heading", name="Stages").wait_for()
+            page.clock.install()
+            page.reload()
+            elapsed = page.locator("dd [data-elapsed]")
+            before = elapsed.text_content()
+            page.clock.run_for(5_000)
+            assert elapsed.text_content() != before
+            page.clock.resume()
             assert not [v for v in Axe().run(page)["violations"] if v["impact"] in ("serious", "critical")]
             assert page.evaluate("document.documentElement.scrollWidth") == 390
             page.get_by_role("button", name="Cancel").click()

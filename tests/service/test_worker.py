@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from model_server import serving
 from plain import plain_python
 from processes import command_lines
 from service_jobs import job_of, statuses, wait_until, worker_of, worker_process
@@ -27,11 +28,13 @@ from harness.database.events import events_after
 from harness.database.records import DatabaseRecords, records_of
 from harness.database.schema import jobs, workers
 from harness.database.sharing import share_store
+from harness.models.registry import Entry
 from harness.records.job_reports import JobReport, Stage
 from harness.service import worker as worker_module
 from harness.service.jobs import Plan
 from harness.service.projects import Projects
 from harness.service.queue import Job, JobErrorCode, JobKind, JobQueue, JobStatus
+from harness.service.registered_models import RegisteredModels
 from harness.service.worker import Worker
 from harness.service.worker_row import LOST_S, WorkerRow, WorkerStatus
 from pytest_ssr.errors import StoreError
@@ -342,6 +345,31 @@ def test_the_failure_of_a_job_has_a_code_and_a_message(
     job = job_of(queue, job_id)
     assert (job.status, job.error_code) == (JobStatus.FAILED, error_code)
     assert error in job.error
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_job_waits_for_a_model_out_of_reach_and_fails_without_a_key(
+    records: DatabaseRecords, root: Path, queue: JobQueue, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEAM_KEY", raising=False)
+    with serving() as closed:
+        gone = closed.url
+    models, project_id = RegisteredModels(records.engine), add_project(records, project)
+    models.put("gone", Entry(f"vllm:{gone}"))
+    models.put("keyless", Entry(f"vllm:{gone}", key="TEAM_KEY"))
+    worker = Worker(Store(root), records, sandbox="process")
+    for name, code in (("gone", JobErrorCode.MODEL), ("keyless", JobErrorCode.MODEL)):
+        settings = {"count": 1, "attempts": 1, "solver": f"model:{name}"}
+        job_id = queue.submit(JobKind.PLAY, settings, project_id).id
+        wait_until(lambda job_id=job_id: job_of(queue, job_id).error_code, turns=worker.turn)  # type: ignore[misc]
+        job = job_of(queue, job_id)
+        assert job.error_code is code
+        assert (job.faults, job.status) == ((1, JobStatus.QUEUED) if name == "gone" else (0, JobStatus.FAILED))
+        assert f"model:{name}" in job.error
+        assert ("TEAM_KEY" in job.error) == (name == "keyless")
+        assert gone not in job.error
+        assert "\\" not in job.error
+        queue.cancel(job_id)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

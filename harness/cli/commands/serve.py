@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
 from harness.models.registry import read_registry
 from harness.settings.service import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
+from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import STORE_MARK
 
@@ -29,6 +31,7 @@ _PACKAGES = {
     "uvicorn": "uvicorn",
 }
 _DAY_S = 86_400
+_MOST_STORES = 5
 
 
 def serve(settings: ServeSettings) -> int:
@@ -41,8 +44,14 @@ def serve(settings: ServeSettings) -> int:
 
     terminal = Terminal(quiet=settings.json)
     registered = read_registry(settings.models) if settings.models is not None else {}
+    is_new = not has_database(settings.store)
+    if is_new and not _is_local(settings.host):
+        # Refused before there is a store.
+        raise _no_token(settings)
     records = _opened(settings.store, terminal)
     access = _access_rules(settings, records)
+    if is_new:
+        _point_at_others(settings.store.absolute(), records, terminal)
     with listen(settings.host, settings.port) as listening:
         set_up_logging()
         roots = settings.root or ([settings.store.absolute().parent] if access.is_loopback else [])
@@ -127,17 +136,41 @@ def _opened(root: Path, terminal: Terminal) -> DatabaseRecords:
 
 
 def _access_rules(settings: ServeSettings, records: DatabaseRecords) -> AccessRules:
-    from harness.service.access import AccessRules, is_loopback
+    from harness.service.access import AccessRules
     from harness.service.tokens import Tokens
 
-    is_local = is_loopback(settings.host)
+    is_local = _is_local(settings.host)
     if not is_local and not Tokens(records.engine).any_valid():
-        raise SettingsError(
-            f"--host {settings.host} lets other machines in, and there is no token; "
-            f"run: ssr serve token create NAME --scope admin --store {settings.store}",
-            option="host",
-        )
+        raise _no_token(settings)
     return AccessRules(is_loopback=is_local, requests_per_s=settings.rate)
+
+
+def _is_local(host: str) -> bool:
+    from harness.service.access import is_loopback
+
+    return is_loopback(host)
+
+
+def _no_token(settings: ServeSettings) -> SettingsError:
+    return SettingsError(
+        f"--host {settings.host} lets other machines in, and there is no token; "
+        f"run: ssr serve token create NAME --scope admin --store {settings.store}",
+        option="host",
+    )
+
+
+def _point_at_others(root: Path, records: DatabaseRecords, terminal: Terminal) -> None:
+    """Name the stores of projects beside a new store, with the commands that take their results over."""
+    # The address of a server may have a password.
+    if records.engine.dialect.name != "sqlite":
+        return
+    target = (
+        f"--database {shlex.quote(f'sqlite:///{records.engine.url.database}')} --blobs {shlex.quote(records.blobs.url)}"
+    )
+    others = (mark.parent for mark in root.parent.glob(f"*/.ssr/{STORE_MARK}"))
+    for path in sorted(path for path in others if path != root)[:_MOST_STORES]:
+        shown = display_path(path)
+        terminal.echo(f"{shown} is another store; to take it over: ssr store migrate {shlex.quote(shown)} {target}")
 
 
 def _tokens(root: Path) -> Tokens:

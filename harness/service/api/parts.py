@@ -5,6 +5,8 @@ Dependencies are coroutines although they wait for nothing: FastAPI runs each ot
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Generic, TypeVar
 
@@ -23,6 +25,9 @@ T = TypeVar("T")
 _MAX_NUMBER = 2**63 - 1
 _MAX_DOWNLOAD_BYTES = 64 << 20
 _NOT_MODIFIED = 304
+_MOST_NAMED, _MOST_NAME = 5, 40
+UNKNOWN_PARAMETER = "unknown-parameter"
+"""The code of a query parameter that an operation does not have."""
 
 
 def _without_nul(text: str) -> str:
@@ -75,6 +80,21 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Principal]]:
     return check
 
 
+async def require_known_parameters(request: Request) -> None:
+    """Refuse a query with a parameter that the operation does not have, which would be ignored."""
+    if not request.query_params:
+        return
+    described = request.app.openapi()["paths"][request.scope["route"].path_format][request.method.lower()]
+    known = [part["name"] for part in described.get("parameters", ()) if part["in"] == "query"]
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if unknown:
+        accepted = f"choose from {', '.join(known)}" if known else "this operation has none"
+        names = ", ".join(repr(name[:_MOST_NAME]) for name in unknown[:_MOST_NAMED])
+        errors = [{"location": ["query", name[:_MOST_NAME]], "code": UNKNOWN_PARAMETER} for name in unknown]
+        detail = f"not a parameter of this operation: {names}; {accepted}"
+        raise ProblemError(ProblemCode.INVALID_REQUEST, detail, errors=errors[:_MOST_NAMED])
+
+
 Runner = Annotated[Principal, Depends(require(Scope.RUN))]
 Administrator = Annotated[Principal, Depends(require(Scope.ADMIN))]
 
@@ -95,3 +115,21 @@ def stored_file(request: Request, queries: Queries, path: str, media_type: str) 
     # A browser must not show what someone else has written as a page of this service.
     headers["Content-Disposition"] = "attachment"
     return Response(data, media_type=media_type, headers=headers)
+
+
+def stored_folder(queries: Queries, folder: str) -> Response:
+    """Return the files of a folder of the store as a tar archive, the same bytes each time; raises ProblemError."""
+    name, files = folder.rpartition("/")[2], queries.files(folder)
+    if sum(file.size for file in files) > _MAX_DOWNLOAD_BYTES:
+        raise ProblemError(ProblemCode.TOO_LARGE, f"the files have more than {_MAX_DOWNLOAD_BYTES} bytes")
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for file in files:
+            data = queries.records.get(f"{folder}/{file.name}")
+            if data is None:
+                raise not_found("file", file.name)
+            member = tarfile.TarInfo(f"{name}/{file.name}")
+            member.size, member.mtime = len(data), int(file.stored_at)
+            archive.addfile(member, io.BytesIO(data))
+    headers = {"Content-Disposition": f'attachment; filename="{name}.tar"', "Cache-Control": "private, no-cache"}
+    return Response(content.getvalue(), media_type="application/x-tar", headers=headers)

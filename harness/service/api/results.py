@@ -19,6 +19,7 @@ from harness.service.api.parts import (
     Text,
     listing,
     stored_file,
+    stored_folder,
 )
 from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter
 from harness.service.problems import not_found
@@ -28,6 +29,7 @@ from harness.service.rows import (
     AttemptDetails,
     AttemptRow,
     CandidateRow,
+    EpisodeDetails,
     EpisodeRow,
     RoundRow,
     RunRow,
@@ -106,9 +108,9 @@ def list_episodes(
 
 
 @router.get("/episodes/{number}", tags=["episodes"])
-def get_episode(queries: Reads, number: Number) -> EpisodeRow:
-    """Return an episode."""
-    found = queries.episode(number)
+def get_episode(queries: Reads, number: Number) -> EpisodeDetails:
+    """Return an episode with its record: why its bug was rejected, or the attempts at it."""
+    found = queries.episode_details(number)
     if found is None:
         raise not_found("episode", number)
     return found
@@ -136,6 +138,13 @@ def list_artifact_files(queries: Reads, artifact_id: Name) -> list[StoredFile]:
     """List the files of an artifact."""
     found = _artifact(queries, artifact_id)
     return list(queries.files(f"{found.kind}/{found.id}"))
+
+
+@router.get("/artifacts/{artifact_id}/files.tar", tags=["artifacts"], response_class=Response)
+def get_artifact_archive(queries: Reads, artifact_id: Name) -> Response:
+    """Return all files of an artifact as a tar archive, in a folder with its id."""
+    found = _artifact(queries, artifact_id)
+    return stored_folder(queries, f"{found.kind}/{found.id}")
 
 
 @router.get("/artifacts/{artifact_id}/files/{name}", tags=["artifacts"], response_class=Response)

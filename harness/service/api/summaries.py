@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from harness.service.api import PREFIX
 from harness.service.api.parts import FileName, Name, Reads, Text, stored_file
+from harness.service.problems import not_found
 from harness.service.rows import (
     CheckCount,
     DifficultyBucket,
@@ -34,7 +35,7 @@ def list_workers(queries: Reads) -> list[WorkerRow]:
 
 @router.get("/statistics/validity", tags=["statistics"])
 def get_validity(queries: Reads) -> list[CheckCount]:
-    """Return how many bugs each check rejected; the valid ones have an empty check."""
+    """Return how many of the bugs that reached a check each of them rejected; the valid ones have an empty check."""
     return list(queries.sums.get("validity", queries.validity))
 
 
@@ -74,7 +75,16 @@ def list_exports(queries: Reads) -> list[StoredFile]:
     return list(queries.files("exports"))
 
 
-@router.get("/exports/{name:path}", tags=["exports"], response_class=Response)
-def get_export(request: Request, queries: Reads, name: FileName) -> Response:
+@router.get("/exports/{name}", tags=["exports"])
+def list_export_files(queries: Reads, name: Name) -> list[StoredFile]:
+    """List the files of an export, which has the id of its job."""
+    found = queries.files(f"exports/{name}")
+    if not found:
+        raise not_found("export", name)
+    return list(found)
+
+
+@router.get("/exports/{name}/{file:path}", tags=["exports"], response_class=Response)
+def get_export_file(request: Request, queries: Reads, name: Name, file: FileName) -> Response:
     """Return a file of an export."""
-    return stored_file(request, queries, f"exports/{name}", "application/octet-stream")
+    return stored_file(request, queries, f"exports/{name}/{file}", "application/octet-stream")

@@ -16,7 +16,7 @@ from harness.service.job import Job, JobKind, JobLine, JobStatus
 from harness.service.jobs import NEED_PROJECT, schema_of, validated
 from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
-from harness.service.queries import DEFAULT_LIMIT, Queries
+from harness.service.queries import DEFAULT_LIMIT, MAX_LIMIT, Queries
 from harness.service.queue import JobQueue
 from harness.service.registered_models import RegisteredModels, models_in
 from harness.service.rows import EpisodeRow
@@ -24,6 +24,7 @@ from pytest_ssr.errors import SettingsError
 
 router = APIRouter(prefix=PREFIX)
 _MAX_CHARS = 4_000
+_ONE_EPISODE = {"count": 1, "rounds": 1, "higher_order": 0}
 LineNumber = Annotated[int, Query(ge=0, le=2**53, description="the number of the last line that is known")]
 Key = Annotated[str | None, Header(pattern=r"^[!-~]{1,100}$", description="a second request with it makes no job")]
 
@@ -117,13 +118,15 @@ class EpisodeProgress(BaseModel):
     run: str
     """The run that stores it; empty until it begins."""
     reward: float | None
-    """Of the injector; None until the bug is graded."""
+    """Of the injector for the episode's bug; None until it is graded."""
     solved: int
+    """Of the attempts at the episode's bug, like the next."""
     graded: int
     tokens: int
+    """Of the episode and of the candidates that were rejected before its bug, like the next."""
     cost_usd: float
     episodes: list[EpisodeRow]
-    """The episode, and a second one if a failed repair became a bug; empty until the end."""
+    """The episode, and after it the candidates that were rejected before its bug; empty until the end."""
 
 
 async def _projects(request: Request) -> Projects:
@@ -185,13 +188,17 @@ def start_episode(
     sender: Runner,
     idempotency_key: Key = None,
 ) -> EpisodeProgress:
-    """Play one episode: inject a bug, run a solver on it several times, and reward both."""
+    """Play one episode: inject a bug, run a solver on it several times, and reward both.
+
+    Candidates that are rejected before one is valid are stored as episodes of the same run. Failed repairs do not
+    become bugs.
+    """
     given = {name: value for name, value in new.model_dump().items() if name != "project_id" and value is not None}
     job = _submit(
         queue,
         projects,
         models,
-        NewJob(kind=JobKind.PLAY, project_id=new.project_id, settings={**given, "count": 1, "rounds": 1}),
+        NewJob(kind=JobKind.PLAY, project_id=new.project_id, settings={**given, **_ONE_EPISODE}),
         sender,
         idempotency_key,
     )
@@ -200,7 +207,10 @@ def start_episode(
 
 @router.get("/episodes/{episode_id}/progress", tags=["episodes"])
 def get_progress(queue: Queue, reads: Reads, episode_id: Name) -> EpisodeProgress:
-    """Return the stage, the reward and the cost of an episode that was started by its own request."""
+    """Return the stage, the reward and the cost of an episode that was started by its own request.
+
+    Its reward and its attempts are those of its own bug; `GET /episodes/NUMBER` has more, once it is stored.
+    """
     job = queue.get(episode_id)
     if job is None or job.kind is not JobKind.PLAY:
         raise not_found("episode", episode_id)
@@ -209,8 +219,11 @@ def get_progress(queue: Queue, reads: Reads, episode_id: Name) -> EpisodeProgres
 
 def _progress(reads: Queries, job: Job) -> EpisodeProgress:
     run = job.about.get("run", "")
-    episodes = list(reads.episodes(filters=EpisodeFilter(run=run)).items) if run else []
-    rewards = [episode.reward for episode in episodes if episode.reward is not None]
+    # A job with the same settings and more rounds goes on with the same run.
+    stored = reads.episodes(filters=EpisodeFilter(run=run, round=1), limit=MAX_LIMIT).items if run else ()
+    # Without a valid bug, the last candidate is the episode.
+    episodes = sorted(stored, key=lambda episode: not episode.valid)
+    own = episodes[0] if episodes else None
     return EpisodeProgress(
         id=job.id,
         status=job.status,
@@ -218,9 +231,9 @@ def _progress(reads: Queries, job: Job) -> EpisodeProgress:
         doing=job.stage,
         error=job.error,
         run=run,
-        reward=rewards[0] if rewards else None,
-        solved=sum(episode.solved for episode in episodes),
-        graded=sum(episode.graded for episode in episodes),
+        reward=own.reward if own is not None else None,
+        solved=own.solved if own is not None else 0,
+        graded=own.graded if own is not None else 0,
         tokens=sum(episode.tokens for episode in episodes),
         cost_usd=sum(episode.cost_usd for episode in episodes),
         episodes=episodes,

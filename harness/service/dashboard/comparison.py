@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from harness.service.dashboard.reading import Reads
-from harness.service.dashboard.rendering import amount, percent, short_count
+from harness.service.dashboard.rendering import amount, money, percent, short_count
 from harness.service.rows import RunRow
 from pytest_ssr.records.rate_interval import interval
 
@@ -61,10 +61,11 @@ def comparison_page(reads: Reads, left: str, right: str) -> ComparisonPage | Non
         _shares("Solve rate", (one.solved, one.graded), (other.solved, other.graded)),
         _rewards(one, other),
         ComparedRow("Tokens", short_count(one.tokens), short_count(other.tokens)),
-        ComparedRow("USD", amount(one.cost_usd), amount(other.cost_usd), f"{other.cost_usd - one.cost_usd:+.2f}"),
+        ComparedRow("USD", money(one.cost_usd), money(other.cost_usd), _signed(other.cost_usd - one.cost_usd)),
     ]
     rejected = [
-        {row.check: row.bugs for row in Reads(reads.records, run=run).validity() if row.check} for run in (left, right)
+        {row.check: row.bugs for row in Reads(reads.records, run=run).rejections() if row.check}
+        for run in (left, right)
     ]
     checks = [
         ComparedRow(check, str(rejected[0].get(check, 0)), str(rejected[1].get(check, 0)))
@@ -104,6 +105,10 @@ def _rewards(left: RunRow, right: RunRow) -> ComparedRow:
     one, other = means
     difference = f"{other - one:+.2f}" if one is not None and other is not None else ""
     return ComparedRow("Mean reward of the injector", amount(one), amount(other), difference)
+
+
+def _signed(usd: float) -> str:
+    return money(usd) if usd < 0 else f"+{money(usd)}"
 
 
 def _tone(left: float, right: float) -> str:

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from harness.records.attempt import Attempt
+from harness.records.episode import Episode
+from harness.service.api import PREFIX
 from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_code, highlighted_diff
 from harness.service.dashboard.reading import Reads
-from harness.service.dashboard.rendering import amount, short_count
+from harness.service.dashboard.rendering import amount, cost, short_count
 from harness.service.dashboard.summaries import Card
 from harness.service.dashboard.transcript import Turn, read_transcript
-from harness.service.filters import AttemptFilter
-from harness.service.rows import ArtifactRow, AttemptRow
+from harness.service.filters import AttemptFilter, EpisodeFilter
+from harness.service.rows import ArtifactRow, AttemptRow, EpisodeRow
 from harness.solvers.search.solver import CANDIDATES
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.decoding import decode_or_none, json_object
@@ -28,6 +31,8 @@ _IN_CARDS = frozenset(
 )
 """Fields of an attempt's record that its page shows by other names."""
 _MOST_TESTS = 1_000
+_MOST_NUMBER = 19
+"""Digits of a number that a database holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,11 @@ class ArtifactPage:
     weakening: HighlightedDiff | None
     verdict: Verdict | None
     attempts: Sequence[AttemptRow]
+    episodes: Sequence[EpisodeRow]
     tests: Sequence[str]
     files: Sequence[ShownFile]
+    archive: str
+    """The address of all files in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,99 @@ class AttemptPage:
     candidates: Sequence[TriedCandidate]
     """What the solver search has tried."""
     patch: HighlightedDiff | None
+    episodes: Sequence[EpisodeRow]
+    """Those with its bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePage:
+    """An episode: its bug, its verdict, and the attempts at it."""
+
+    row: EpisodeRow
+    cards: Sequence[Card]
+    reason: str
+    """Why the bug was rejected, or why no solver ran on it; empty otherwise."""
+    bug: HighlightedDiff | None
+    injection: AttemptRow | None
+    """The attempt of a model that made the bug."""
+    attempts: Sequence[EpisodeAttempt]
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeAttempt:
+    """An attempt at the bug of an episode, as the episode has recorded it."""
+
+    id: str
+    is_stored: bool
+    """Whether there is a page of it."""
+    player: str
+    resolved: bool | None
+    reason: str
+    reward: float | None
+    tokens: int
+    cost: str
+    seconds: float
+
+
+def episode_page(reads: Reads, number: str) -> EpisodePage | None:
+    """Return the page of an episode, or None if it does not exist."""
+    is_number = number.isascii() and number.isdecimal() and len(number) < _MOST_NUMBER
+    row = reads.episode_details(int(number)) if is_number else None
+    if row is None:
+        return None
+    episode = Episode.from_json(row.record)
+    artifact = reads.artifact(row.artifact_id) if row.artifact_id else None
+    folder = f"{artifact.kind}/{artifact.id}" if artifact is not None else ""
+    cards = [
+        ("Project", row.project),
+        ("Round", str(row.round)),
+        ("Strategy", f"{row.strategy}: {row.operator}" if row.operator else row.strategy),
+        ("Place", f"{row.file}: {row.scope}" if row.scope else row.file or "–"),
+        ("Order", str(row.order)),
+        ("Failing tests", str(row.fail_to_pass)),
+        ("Changed lines", str(row.lines)),
+        ("Solved", f"{row.solved} of {row.graded}"),
+        ("Reward of the injector", amount(row.reward)),
+        ("Tokens", short_count(row.tokens)),
+        ("Cost", cost(row.cost_usd, _unpriced(episode))),
+        ("Seconds", amount(row.seconds)),
+    ]
+    return EpisodePage(
+        row,
+        cards,
+        _reason(episode),
+        _diff(reads.text(f"{folder}/bug_inject.diff")) if folder else None,
+        reads.attempt(row.injection) if row.injection else None,
+        [_episode_attempt(reads, rollout) for rollout in episode.rollouts] if episode is not None else [],
+        row.job_id,
+    )
+
+
+def _reason(episode: Episode | None) -> str:
+    if episode is None:
+        return ""
+    if episode.refused is not None:
+        return episode.refused.text
+    return episode.reason.text if episode.reason is not None else ""
+
+
+def _unpriced(episode: Episode | None) -> int:
+    return episode.unpriced + sum(rollout.unpriced for rollout in episode.rollouts) if episode is not None else 0
+
+
+def _episode_attempt(reads: Reads, rollout: Attempt) -> EpisodeAttempt:
+    return EpisodeAttempt(
+        rollout.id,
+        reads.attempt(rollout.id) is not None,
+        rollout.solver,
+        rollout.verdict,
+        str(rollout.reason),
+        rollout.reward,
+        rollout.tokens,
+        cost(rollout.cost_usd, rollout.unpriced),
+        rollout.seconds,
+    )
 
 
 def artifact_page(reads: Reads, artifact_id: str) -> ArtifactPage | None:
@@ -108,8 +209,10 @@ def artifact_page(reads: Reads, artifact_id: str) -> ArtifactPage | None:
         _diff(reads.text(f"{folder}/test_weaken.diff")),
         _verdict(reads, artifact_id),
         reads.attempts(filters=AttemptFilter(artifact_id=artifact_id)).items,
+        reads.episodes(filters=EpisodeFilter(artifact_id=artifact_id)).items,
         [str(test) for test in tests[:_MOST_TESTS]] if isinstance(tests, list) else [],
         [ShownFile(name, highlighted_code(text, name)) for name, text in contents if text],
+        f"{PREFIX}/artifacts/{row.id}/files.tar",
     )
 
 
@@ -127,7 +230,7 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
         ("Reward", amount(row.reward)),
         ("Steps", str(row.steps)),
         ("Tokens", short_count(row.tokens)),
-        ("Cost", f"{amount(row.cost_usd)} USD"),
+        ("Cost", cost(row.cost_usd, row.unpriced)),
         ("Seconds", amount(row.seconds)),
         ("Grading", f"{amount(row.grading_s)} s"),
     ]
@@ -140,7 +243,16 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
     candidates = _candidates(reads.text(f"rollouts/{row.id}/{CANDIDATES}") or "")
     if candidates:
         cards.insert(cards.index(("Steps", str(row.steps))), ("Candidates", str(len(candidates))))
-    return AttemptPage(row, cards, more, transcript.turns, transcript.left_out, candidates, _diff(patch))
+    return AttemptPage(
+        row,
+        cards,
+        more,
+        transcript.turns,
+        transcript.left_out,
+        candidates,
+        _diff(patch),
+        reads.episodes_of_attempt(row),
+    )
 
 
 def _candidates(text: str) -> list[TriedCandidate]:

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
+from markupsafe import Markup
+
+from harness.service.api import PREFIX
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import amount, moment
-from harness.service.filters import JobFilter
-from harness.service.job import Job, JobLine, JobStatus
+from harness.service.filters import EpisodeFilter, JobFilter
+from harness.service.job import Job, JobKind, JobLine, JobStatus
 from harness.service.projects import Projects
 from harness.service.queue import JobQueue
-from harness.service.rows import ArtifactRow
+from harness.service.rows import ArtifactRow, EpisodeRow, StoredFile
 from harness.service.tokens import Scope
 from pytest_ssr.progress import format_duration
 
@@ -23,6 +27,14 @@ _MOST_BUGS = 60
 _NODE = frozenset(("name", "slots", "done", "lost", "faults", "drained", "has_left"))
 """What is known of each node of a cluster."""
 _VALID = "valid"
+_MOST_FILES = 100
+_REMARKS = {
+    JobKind.PLAY: "no valid bug",
+    JobKind.INJECT: "no valid bug",
+    JobKind.VALIDATE: "not valid",
+    JobKind.SOLVE: "not resolved",
+}
+"""What the exit code 1 of a job's command means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,20 @@ class ListedJob:
 
     job: Job
     project: str
+
+    @property
+    def remark(self) -> str:
+        """What a command that has done its work did not reach; empty if it reached everything."""
+        job = self.job
+        if job.status is not JobStatus.SUCCEEDED or not job.result.get("exit_code"):
+            return ""
+        if job.kind is JobKind.INJECT and "fail_under" in job.settings:
+            return "the score is too low"
+        if job.kind is JobKind.INJECT and job.result.get("valid"):
+            return "fewer valid bugs than wanted"
+        if job.kind is JobKind.PLAY and job.settings.get("rounds", 1) != 1:
+            return "not every round has a valid bug"
+        return _REMARKS.get(job.kind, "a negative result")
 
     @property
     def can_cancel(self) -> bool:
@@ -66,6 +92,15 @@ class FoundBug:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """A file that a job has exported."""
+
+    name: str
+    size: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobPage:
     """A job with its settings, its log and its result."""
 
@@ -84,6 +119,11 @@ class JobPage:
     """The run that it has stored rounds of, or empty."""
     campaign: str = ""
     """The campaign whose changes it tries, or empty."""
+    episodes: Sequence[EpisodeRow] = ()
+    """The last ones of its run."""
+    files: Sequence[ExportedFile] = ()
+    more_files: int = 0
+    """Files that are not shown."""
     waits: str = ""
     """How long it waits after a fault, or empty."""
 
@@ -129,6 +169,7 @@ def job_page(reads: Reads, queue: JobQueue, job: Job | None, projects: Projects,
         if line.attempt == lines[-1].attempt:
             bugs.read(line)
     run, campaign = job.about.get("run", ""), job.about.get("campaign", "")
+    files = reads.files(f"exports/{job.id}") if job.kind is JobKind.EXPORT else ()
     return JobPage(
         shown,
         _cards(shown, _expected_s(reads, job), now),
@@ -145,18 +186,32 @@ def job_page(reads: Reads, queue: JobQueue, job: Job | None, projects: Projects,
         can_run,
         run if run and reads.run(run) is not None else "",
         campaign if campaign and reads.has_campaign(campaign) else "",
+        reads.episodes(filters=EpisodeFilter(run=run)).items if run else (),
+        [_exported(job, file) for file in files[:_MOST_FILES]],
+        len(files[_MOST_FILES:]),
         format_duration(job.not_before - now) if job.status is JobStatus.QUEUED and job.not_before > now else "",
     )
+
+
+def _exported(job: Job, file: StoredFile) -> ExportedFile:
+    return ExportedFile(file.name, file.size, f"{PREFIX}/exports/{job.id}/{quote(file.name)}")
+
+
+def _elapsed(seconds: float, *, goes_on: bool) -> str | Markup:
+    """Return a duration; one that goes on is counted on by the page's script."""
+    text = format_duration(seconds)
+    return Markup('<span data-elapsed="{:.1f}">{}</span>').format(seconds, text) if goes_on else text
 
 
 def _cards(shown: ListedJob, expected_s: float | None, now: float) -> list[tuple[str, object]]:
     job = shown.job
     cards: list[tuple[str, object]] = [("Kind", job.kind), ("Project", shown.project or "–")]
     if job.started_at is not None:
-        cards.append(("Elapsed", format_duration(max(0.0, (job.ended_at or now) - job.started_at))))
+        seconds = max(0.0, (job.ended_at or now) - job.started_at)
+        cards.append(("Elapsed", _elapsed(seconds, goes_on=job.status is JobStatus.RUNNING)))
     if expected_s is not None and not job.status.has_ended:
         cards.append(("Expected", format_duration(expected_s)))
-    cards += [("Attempt", f"{job.attempt} of {job.max_attempts}"), ("Worker", job.worker_id[:12] or "–")]
+    cards += [("Try", f"{job.attempt} of {job.max_attempts}"), ("Worker", job.worker_id[:12] or "–")]
     if job.faults:
         cards.append(("Faults of the infrastructure", job.faults))
     times = (("Submitted", job.created_at), ("Started", job.started_at), ("Ended", job.ended_at))

@@ -63,7 +63,14 @@ class Problem:
     request_id: str = ""
 
 
-_SECTIONS = {"comparison": "runs", "job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
+_SECTIONS = {
+    "comparison": "runs",
+    "job": "jobs",
+    "run": "runs",
+    "episode": "episodes",
+    "artifact": "artifacts",
+    "attempt": "attempts",
+}
 
 
 def static_files() -> StaticFiles:
@@ -90,6 +97,10 @@ def dashboard_router(pages: Pages) -> APIRouter:
     @router.get("/episodes")
     def episodes(request: Request, after: str = "") -> Response:
         return pages.show(request, "episodes", _episodes(reads, request.query_params, after))
+
+    @router.get("/episodes/{number}")
+    def episode(request: Request, number: str) -> Response:
+        return pages.show(request, "episode", details.episode_page(reads, number))
 
     @router.get("/artifacts")
     def artifacts(request: Request, after: str = "") -> Response:

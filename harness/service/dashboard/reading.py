@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
-from harness.service.queries import DEFAULT_LIMIT, Queries
+from harness.service.queries import DEFAULT_LIMIT, NOT_OF_A_MODEL, Queries
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.candidate_result import CandidateStatus
 
@@ -40,11 +40,14 @@ class Reads(Queries):
         return [row.run for row in self._rows(sa.select(rounds.c.run).where(matches).distinct().limit(2))]
 
     def campaigns(self) -> Sequence[Row]:
-        """Return the campaigns, the last first, each with the project of a bug that it found."""
+        """Return the campaigns, the last first, each with the project of a bug that it found.
+
+        Those of models are left out: they try no changes of functions.
+        """
         statement = (
             sa.select(candidates.c.campaign, sa.func.coalesce(sa.func.max(artifacts.c.repository), "").label("project"))
             .select_from(candidates.outerjoin(artifacts, artifacts.c.id == candidates.c.artifact_id))
-            .where(*self._own(candidates))
+            .where(NOT_OF_A_MODEL, *self._own(candidates))
             .group_by(candidates.c.campaign)
             .order_by(sa.func.max(candidates.c.stored_at).desc())
         )
@@ -73,9 +76,8 @@ class Reads(Queries):
 
     def gap_counts(self, campaign: str | None = None) -> tuple[int, int]:
         """Return how many functions were changed, and how many changes survived; in one campaign or in all."""
-        where = [candidates.c.file != "", *self._own(candidates)]
-        if campaign is not None:
-            where.append(candidates.c.campaign == campaign)
+        wanted = NOT_OF_A_MODEL if campaign is None else candidates.c.campaign == campaign
+        where = [candidates.c.file != "", wanted, *self._own(candidates)]
         of_functions = sa.select(candidates.c.file, candidates.c.scope).where(*where).distinct().subquery()
         functions = self._rows(sa.select(sa.func.count()).select_from(of_functions))[0][0]
         survived = candidates.c.status == CandidateStatus.SURVIVED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ STATIC = Path(__file__).parent / "static"
 """Styles and scripts."""
 Address = Callable[..., str]
 """Returns the address of a page by its name, or of an item by the name of its kind and its id."""
+_MOST_DIGITS = 12
+"""Characters of a small number; a longer one has an exponent."""
 _LAST_TIME = 253_402_300_799
 """The end of the year 9999 in seconds since the epoch."""
 
@@ -53,7 +56,7 @@ NAVIGATION = (
     NavigationItem("projects", "Projects", "p"),
     NavigationItem("docs", "API", "d"),
 )
-_PLURALS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
+_PLURALS = {"job": "jobs", "run": "runs", "episode": "episodes", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def link(name: str, item: str = "") -> str:
@@ -87,6 +90,7 @@ def environment() -> Environment:
     filters: Mapping[str, Callable[..., object]] = {
         "amount": amount,
         "moment": moment,
+        "money": money,
         "percent": percent,
         "short_count": short_count,
     }
@@ -98,6 +102,20 @@ def environment() -> Environment:
 def amount(value: float | None) -> str:
     """Return a number for a table; a dash if it is not known."""
     return "–" if value is None else number(value)
+
+
+def money(value: float | None) -> str:
+    """Return a sum of money without its currency: two decimals, and two significant digits below 1."""
+    if value is None or not 0 < abs(value) < 1:
+        return amount(value)
+    text = f"{value:.{1 - math.floor(math.log10(abs(value)))}f}".rstrip("0").rstrip(".")
+    return text if len(text) <= _MOST_DIGITS else f"{value:.1e}"
+
+
+def cost(usd: float, unpriced: int = 0) -> str:
+    """Return what something has cost. unpriced: the number of its calls without a known price."""
+    calls = f", {unpriced} call{'' if unpriced == 1 else 's'} without a known price" if unpriced else ""
+    return f"{money(usd)} USD{calls}"
 
 
 def percent(value: float | None) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from harness.models.registry import Registry
 from harness.service.dashboard.charts import Chart, column_chart, line_chart
 from harness.service.dashboard.reading import Reads
-from harness.service.dashboard.rendering import amount, percent, short_count
+from harness.service.dashboard.rendering import amount, cost, percent, short_count
 from harness.service.filters import EpisodeFilter
 from harness.service.rows import EpisodeRow, Page, RoundRow, RunRow
 from pytest_ssr.errors import SettingsError
@@ -121,6 +121,8 @@ class ModelRow:
     interval: tuple[float, float]
     tokens: int
     cost_usd: float
+    unpriced: int
+    """Calls whose price is unknown."""
     seconds: float
 
     @property
@@ -141,7 +143,7 @@ def overview(reads: Reads) -> Overview:
         ("Attempts", short_count(counts["rollouts"])),
         ("Changes tried", short_count(counts["candidates"])),
         ("Tokens", short_count(totals.tokens)),
-        ("Cost", f"{amount(totals.cost_usd)} USD"),
+        ("Cost", cost(totals.cost_usd)),
     ]
     tenths = [(str(bucket.low), float(bucket.episodes)) for bucket in reads.difficulty()]
     return Overview(
@@ -186,7 +188,7 @@ def run_page(reads: Reads, run: str, after: str, address: str) -> RunPage | None
         ("Valid", percent(_share(total["valid"], total["episodes"]))),
         ("Solve rate", percent(_share(total["solved"], total["graded"]))),
         ("Tokens", short_count(sum(row.tokens for row in found))),
-        ("Cost", f"{amount(sum(row.cost_usd for row in found))} USD"),
+        ("Cost", cost(sum(row.cost_usd for row in found))),
     ]
     return RunPage(run, cards, _solve_rates(found), _rewards(found), episodes.items, following(episodes, address))
 
@@ -203,6 +205,7 @@ def models_page(reads: Reads) -> ModelsPage:
             interval(row.resolved, row.graded),
             row.tokens,
             row.cost_usd,
+            row.unpriced,
             row.seconds / max(1, row.attempts),
         )
         for row in reads.models()

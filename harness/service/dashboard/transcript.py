@@ -117,8 +117,9 @@ def _add_step(turns: list[Turn], line: Mapping[str, Any], outputs: Mapping[int, 
 def _title(role: str, turns: Sequence[Turn]) -> str:
     if role in _FOLDED:
         return {"system": "Instructions", "user": "Task"}[role] if len(turns) < len(_FOLDED) else "Message"
-    steps = sum(turn.title.startswith("Step") for turn in turns)
-    return f"Step {steps + 1}" if role in ("assistant", "step") else role
+    # A reply can take several steps, or none; the search shows in more replies than steps how it would be done.
+    replies = sum(turn.title.startswith("Reply") for turn in turns)
+    return f"Reply {replies + 1}" if role in ("assistant", "step") else role
 
 
 def _action(tool: str, arguments: object, raw: str) -> Action:

@@ -59,6 +59,8 @@ class JobForm:
     project: str = ""
     """The id of the chosen one."""
     error: str = ""
+    is_chosen: bool = False
+    """Whether its kind was chosen, so that the form is to be seen."""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     """A form that is sent twice makes one job."""
 
@@ -120,7 +122,7 @@ def job_form(kind: str, models: Collection[str], sent: Mapping[str, str] | None 
     chosen = JobKind(kind) if kind in list(JobKind) else JobKind.PLAY
     values = sent or {}
     fields = [_field(setting, values, models, is_new=sent is None) for setting in settings_of(chosen).values()]
-    return JobForm(chosen, fields, chosen in NEED_PROJECT, values.get(_PROJECT, ""), error)
+    return JobForm(chosen, fields, chosen in NEED_PROJECT, values.get(_PROJECT, ""), error, kind == chosen)
 
 
 def read_job_form(

@@ -1,5 +1,5 @@
 "use strict";
-// Everything works without this script; it adds the choice of a theme, keys, and cards on narrow screens.
+// Everything works without this script; it adds the choice of a theme, keys, cards on narrow screens, and durations.
 (() => {
   const root = document.documentElement;
   const themes = ["auto", "light", "dark"];
@@ -36,6 +36,23 @@
   };
   stack();
   document.addEventListener("htmx:afterSettle", stack);
+
+  // Durations that go on are counted between the reports, from when they were loaded.
+  const duration = (seconds) => {
+    const minutes = seconds / 60;
+    if (seconds < 100) { return `${Math.round(seconds)} s`; }
+    return minutes < 100 ? `${Math.round(minutes)} min` : `${(minutes / 60).toFixed(1)} h`;
+  };
+  const count = () => {
+    const now = performance.now() / 1000;
+    for (const element of document.querySelectorAll("[data-elapsed]")) {
+      element.dataset.since ||= String(now - Number(element.dataset.elapsed));
+      element.textContent = duration(now - Number(element.dataset.since));
+    }
+  };
+  count();
+  document.addEventListener("htmx:afterSettle", count);
+  setInterval(count, 1000);
 
   // "g" and the first letter of a page goes there; "/" goes to the first filter; "j" and "k" walk along links of rows.
   let waiting = false;
