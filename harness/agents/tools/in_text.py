@@ -21,6 +21,8 @@ _BLOCK = re.compile(
 )
 _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _SHELL = "bash"
+_HERE_DOCUMENT = "<<"
+_MARK = re.compile(r"</?(execute|tool_call)>|^[ \t]*(`{3}|~{3})|\A\s*<\w+>", re.MULTILINE)
 
 
 def describe_tools(tools: Sequence[ToolSchema]) -> str:
@@ -33,6 +35,15 @@ def describe_tools(tools: Sequence[ToolSchema]) -> str:
         function = tool["function"]
         lines += ["", f"`{function['name']}`: {function['description']}", *_example(function)]
     return "\n".join(lines)
+
+
+def is_reply(text: str) -> bool:
+    """Return whether a text is the reply of a model, which has to be read, and not a shell command.
+
+    A reply has the tag `<execute>` or `<tool_call>`, a line that begins with ``` or ~~~, or a tag such as `<plan>` at
+    its beginning. In a command these occur only in a here-document, so what follows its `<<` is not looked at.
+    """
+    return _MARK.search(text.partition(_HERE_DOCUMENT)[0]) is not None
 
 
 def calls_in(text: str, tools: Collection[str]) -> list[tuple[str, str]]:
