@@ -74,7 +74,7 @@ COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),
     "list": Command("commands:ListSettings", "artifacts:list_store"),
-    "show": Command("commands:ShowSettings", "artifacts:show"),
+    "show": Command("commands:ShowSettings", "show:show"),
     "grade": Command("commands:GradeSettings", "artifacts:grade"),
     "solve": Command("commands:SolveSettings", "solve:solve"),
     "play": Command("commands:PlaySettings", "play:play"),

@@ -22,7 +22,7 @@ from harness.agents.turns import EndOfRollout, Turns
 from harness.environments.scores import Moment, Score, ScoreFactory, checked_score
 from harness.environments.task import EpisodeTask, Outcome
 from harness.records.messages import ASSISTANT, TOOL, Message, Reply, ToolCall
-from harness.records.trajectory import ExitReason, Journal, Step, Trajectory, is_truncated
+from harness.records.trajectory import REWARDS, ExitReason, Journal, Step, Trajectory, is_truncated
 from harness.records.usage import NAME
 from pytest_ssr.errors import ActionError, ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import Patch
@@ -108,6 +108,7 @@ class Episode:
         self.tools = [schema_of(tool) for tool in tools]
         self._journal = self._open_journal(task, seed, number)
         self._scores: dict[str, Score] = {name: make() for name, (_, make) in settings.scores.items()}
+        self._rewards: list[float | None] = []
         self.outcome: Outcome | None = None
         self._closed = False
         self._stack = contextlib.ExitStack()
@@ -225,6 +226,12 @@ class Episode:
             moment = Moment(self.trajectory, patch, outcome, self._work.tests_passing)
             values = {name: checked_score(name, score(moment)) for name, score in self._scores.items()}
             reward = sum(weight * values[name] for name, (weight, _) in self._settings.scores.items())
+        self._rewards.append(reward)
+        if outcome is not None:
+            known = [each for each in self._rewards if each is not None]
+            total = sum(known) if len(known) == len(self._rewards) else None
+            found = {"reward": total, "success": outcome.success, "reason": outcome.text}
+            self._journal.write_sibling(REWARDS, json.dumps({"rewards": self._rewards, **found}))
         reason = self.trajectory.exit_reason
         truncated = outcome is not None and (outcome.reward is None or is_truncated(reason))
         terminated = outcome is not None and not truncated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from harness.datasets.loading import Selection
 from harness.environments import DatasetTasks, EnvironmentSettings, JoinedTasks, ProjectTasks, StoreTasks
 from harness.environments.gym import InjectEnv, SolveEnv
 from harness.records.rewards import injector_reward
-from harness.records.trajectory import ExitReason, read_trajectory
+from harness.records.trajectory import REWARDS, ExitReason, read_trajectory
 from harness.records.usage import NAME
 from harness.rollouts.runner import RolloutRunner
 from pytest_ssr.errors import ActionError, ProjectError, SandboxError, SandboxUnavailableError, SettingsError
@@ -374,6 +375,7 @@ def test_episodes_are_recorded(tasks: StoreTasks, tmp_path: Path) -> None:
     assert [m.role for m in done.messages] == ["system", "user", "assistant", "tool", "assistant", "tool"]
     assert done.messages[1].content == info["prompt"]
     assert not any(call.trainable for call in done.calls)
+    assert json.loads((tmp_path / info["rollout"] / REWARDS).read_text())["rewards"] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,11 @@ def calls_in(text: str, tools: Collection[str]) -> list[tuple[str, str]]:
     return [call for tagged in _TAGGED.findall(text) if (call := _call_in(tagged, tools)) is not None]
 
 
+def text_beside_calls(text: str) -> str:
+    """Return the text of a reply without its blocks."""
+    return _TAGGED.sub("", _BLOCK.sub("", text)).strip()
+
+
 def _blocks_in(text: str) -> list[tuple[str, str]]:
     """Return the outermost blocks of a text, a name and a body each; a block in a block is text, as in a heredoc."""
     matches = _BLOCK.finditer(text)
