@@ -28,6 +28,7 @@ SsrError
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 ├── ActionError                 an environment cannot take this action
+├── GradingError                a defect has prevented a grade
 ├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
 ├── QueueError                  the queue of jobs refuses something, such as to retry a job that runs
 ├── ProjectRefusedError         a project cannot be added to the service
@@ -154,6 +155,10 @@ class ServersAwayError(SettingsError):
 
 class ActionError(SsrError):
     """An environment cannot take this action: it is not an action, or there is no episode."""
+
+
+class GradingError(SsrError):
+    """A defect has prevented the grade of an episode: not a fault of its sandbox, so every grade could be affected."""
 
 
 class TrainingError(SsrError):

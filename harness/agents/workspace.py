@@ -27,6 +27,8 @@ class Workspace:
     """Environment variables of every command."""
     cwd: str = ""
     """The folder in which the next command starts; empty means the project's top folder."""
+    programs: tuple[str, ...] = ()
+    """Folders of programs that the shell finds after those of its PATH."""
 
     def shell(self, command: str) -> ExecResult:
         """Run a command in a new bash, in the last command's final folder; raises SandboxError when the sandbox breaks.
@@ -35,7 +37,8 @@ class Workspace:
         starts in the same folder as the killed one.
         """
         cwd_file = f"{self.sandbox.scratch}/{_CWD_FILE}"
-        script = f"trap 'pwd > {shlex.quote(cwd_file)}' EXIT\n{command}\n"
+        path = "".join(f"PATH=$PATH:{shlex.quote(folder)}\n" for folder in self.programs)
+        script = f"trap 'pwd > {shlex.quote(cwd_file)}' EXIT\n{path}{command}\n"
         self.sandbox.remove(cwd_file)
         argv = ["bash", "-c", script]
         done = self.sandbox.exec(argv, limits=self.limits, env=self.env, cwd=self.cwd or None)

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from harness.cli.parameters import signature_of
 from harness.cli.sources import Sources
 from harness.settings.plan import CommandSettings, Leaf, build, leaves_of
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.project.settings_table import suggestion
 
 if TYPE_CHECKING:
     from harness.settings.training import OwnTraining
@@ -74,7 +75,7 @@ COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),
     "list": Command("commands:ListSettings", "artifacts:list_store"),
-    "show": Command("commands:ShowSettings", "artifacts:show"),
+    "show": Command("commands:ShowSettings", "show:show"),
     "grade": Command("commands:GradeSettings", "artifacts:grade"),
     "solve": Command("commands:SolveSettings", "solve:solve"),
     "play": Command("commands:PlaySettings", "play:play"),
@@ -161,8 +162,15 @@ def parse(argv: Sequence[str]) -> Parsed | None:
         if isinstance(error, MissingArgumentError) and error.argument is not None:
             typed = error.keyword or next((t.keyword for t in error.argument.tokens if t.keyword), None)
             message = f"{typed} needs a value" if typed in argv else f"{error.argument.name} is missing"
-        if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        elif isinstance(error, UnknownOptionError) and (flag := error.token.keyword):
+            # cyclopts also suggests options that are not near.
+            options = [leaf for leaf in leaves.get(own, ()) if not leaf.option.is_argument]
+            flags = {name for leaf in options for name in (leaf.flag, leaf.dotted) if name}
+            message = f"{flag} is not an option{suggestion(flag.lstrip('-'), flags, prefix='--')}"
+        elif isinstance(error, UnusedCliTokensError) and error.unused_tokens:
             message = f"{error.unused_tokens[0]!r} is one argument too many"
+            if match := _DOTTED.fullmatch(error.unused_tokens[0]):
+                message = f"{match[1]} is not a setting"
         raise SettingsError(f"{message}; see {command} --help") from None
     result = function(*bound.args, **bound.kwargs)
     return result if isinstance(result, Parsed) else None
@@ -248,7 +256,7 @@ def _add(app: App, name: str, command: Command | OwnTrainer, place: int) -> list
     """Add a command, and return its options. place: its place in help pages."""
     settings = command.load_settings()
     leaves = list(leaves_of(settings))
-    sources = Sources(leaves, lambda: all_keys() | _keys_of(leaves))
+    sources = Sources(leaves, lambda: all_keys() | _keys_of(leaves), lambda: _argument_names(leaves))
 
     def collect(*arguments: Any, **options: Any) -> Parsed:
         positional = (leaf.flag for leaf in leaves if leaf.option.is_argument)
@@ -281,21 +289,25 @@ def _keys_of(leaves: Iterable[Leaf]) -> frozenset[str]:
     return frozenset(key for leaf in leaves for key in leaf.keys)
 
 
+def _argument_names(own: Iterable[Leaf]) -> frozenset[str]:
+    """Return what the arguments of all commands are called. own: the options of the command that is used."""
+    leaves = itertools.chain(own, *(leaves_of(command.load_settings()) for command in COMMANDS.values()))
+    return frozenset(name for x in leaves if x.option.is_argument for name in (x.flag, x.option.metavar.lower()))
+
+
 def _with_dashes(argv: Sequence[str], leaves: Sequence[Leaf]) -> Iterator[str]:
     """Yield the arguments; `solver.tries=200` gets its dashes if it is a dotted option of the command.
 
-    Raises SettingsError for `solver.tires=200`, which would be taken for a path.
+    Raises SettingsError for `solver.tires=200` and `player.tries=200`, which would be taken for paths.
     """
-    import difflib
-
     dotted = {leaf.dotted for leaf in leaves if leaf.dotted}
-    sections = {name.partition(".")[0] for name in dotted}
+    sections, flags = {name.partition(".")[0] for name in dotted}, {leaf.flag for leaf in leaves}
     for before, argument in itertools.pairwise(("", *argv)):
         match = _DOTTED.fullmatch(argument)
         name = match[1].replace("_", "-") if match else ""
-        is_unknown = name.partition(".")[0] in sections and name not in dotted
+        section, _, last = name.partition(".")
+        is_unknown = not name.startswith("-") and name not in dotted and (section in sections or last in flags)
         # Behind an option it may be its value.
         if is_unknown and not before.startswith("-") and not os.path.exists(argument):
-            close = difflib.get_close_matches(name, dotted, n=1)
-            raise SettingsError(f"{name} is not an option{''.join(f'; did you mean {each}?' for each in close)}")
+            raise SettingsError(f"{name} is not a setting{suggestion(name, dotted)}")
         yield f"--{argument}" if name in dotted else argument

@@ -27,12 +27,17 @@ from pytest_ssr.project.settings_table import (
 class Sources:
     """The sources of a command's values besides its flags. cyclopts calls it with the parsed flags."""
 
-    def __init__(self, leaves: Sequence[Leaf], known_keys: Callable[[], Collection[str]]) -> None:
-        """Prepare the sources. known_keys: returns the keys of all commands, which share files."""
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        known_keys: Callable[[], Collection[str]],
+        argument_names: Callable[[], Collection[str]],
+    ) -> None:
+        """Prepare the sources. known_keys, argument_names: of all commands, which share files."""
         self.origins: dict[str, Origin] = {}
         """The source of each value, by the option's flag; filled by the call."""
         self._leaves = leaves
-        self._known_keys = known_keys
+        self._known_keys, self._argument_names = known_keys, argument_names
 
     def __call__(self, app: object, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Add the values that are not given by flags; raises SettingsError for an unknown key or an unreadable file."""
@@ -67,6 +72,10 @@ class Sources:
         known = self._known_keys() if table else ()
         flags: set[str] = set()
         for key, value in table.items():
+            if key not in known and key in self._argument_names():
+                raise SettingsError(
+                    f"{shown}: {key} is not a setting but an argument of a command; write it on the command line"
+                )
             require_known(key, known, shown)
             leaf = leaves.get(key)
             if leaf is None or value is None:

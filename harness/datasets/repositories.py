@@ -174,7 +174,9 @@ class Repositories:
         try:
             _check_out(git, instance.base_commit, folder, shared)
         except InstanceError as error:
-            raise InstanceError(f"{instance.id}: {instance.base_commit[:12]} of {instance.repo}: {error}") from None
+            commit = instance.base_commit
+            problem = error if has_commit(git, commit) else f"the repository {git} has no such commit"
+            raise InstanceError(f"{instance.id}: {commit[:12]} of {instance.repo}: {problem}") from None
         patches = [("test_patch", instance.test_patch), ("patch", instance.patch)]
         for name, patch in patches[: 1 if instance.begins_solved else 2]:
             try:

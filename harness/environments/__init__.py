@@ -6,12 +6,13 @@ trainers do not need it.
 
 import importlib.util
 
+from harness.agents.limits import RolloutLimits
 from harness.environments.episodes import EnvironmentSettings
 from harness.environments.inject_tasks import ProjectTasks
 from harness.environments.joined_tasks import JoinedTasks
 from harness.environments.solve_tasks import DatasetTasks, StoreTasks
 
-__all__ = ["DatasetTasks", "EnvironmentSettings", "JoinedTasks", "ProjectTasks", "StoreTasks"]
+__all__ = ["DatasetTasks", "EnvironmentSettings", "JoinedTasks", "ProjectTasks", "RolloutLimits", "StoreTasks"]
 
 if importlib.util.find_spec("gymnasium") is not None:
     from harness.environments.gym import register

@@ -22,7 +22,7 @@ from harness.agents.turns import EndOfRollout, Turns
 from harness.environments.scores import Moment, Score, ScoreFactory, checked_score
 from harness.environments.task import EpisodeTask, Outcome
 from harness.records.messages import ASSISTANT, TOOL, Message, Reply, ToolCall
-from harness.records.trajectory import ExitReason, Journal, Step, Trajectory, is_truncated
+from harness.records.trajectory import REWARDS, ExitReason, Journal, Step, Trajectory, is_truncated
 from harness.records.usage import NAME
 from pytest_ssr.errors import ActionError, ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import Patch
@@ -66,7 +66,7 @@ class Turn:
     terminated: bool
     """Whether the agent ended the episode: by submitting, or by invalid or repeated actions."""
     truncated: bool
-    """Whether a limit or an infrastructure failure ended it."""
+    """Whether a limit ended it, or an infrastructure failure left no grade."""
     outcome: Outcome | None
     """The result; None until the end."""
 
@@ -85,12 +85,21 @@ class Turn:
 class Episode:
     """An episode from the opened sandbox to its outcome."""
 
-    def __init__(self, task: EpisodeTask, settings: EpisodeSettings, *, seed: int, number: int = 0) -> None:
+    def __init__(
+        self,
+        task: EpisodeTask,
+        settings: EpisodeSettings,
+        *,
+        seed: int,
+        number: int = 0,
+        skipped: Mapping[str, str] | None = None,
+    ) -> None:
         """Open a sandbox; raises SandboxError if that fails, SettingsError for tools with the same name.
 
-        number: counts the episodes of an environment.
+        number: counts the episodes of an environment. skipped: why tasks before this one were skipped, by their ids.
         """
         self.task_id, self.system = task.id, task.system
+        self.skipped = dict(skipped or {})
         self._settings, self._clock = settings, settings.clock
         self._work = task.start(seed=seed)
         tools = [*self._work.tools, *settings.tools(), *further_tools(settings.bundles)]
@@ -99,6 +108,7 @@ class Episode:
         self.tools = [schema_of(tool) for tool in tools]
         self._journal = self._open_journal(task, seed, number)
         self._scores: dict[str, Score] = {name: make() for name, (_, make) in settings.scores.items()}
+        self._rewards: list[float | None] = []
         self.outcome: Outcome | None = None
         self._closed = False
         self._stack = contextlib.ExitStack()
@@ -216,8 +226,14 @@ class Episode:
             moment = Moment(self.trajectory, patch, outcome, self._work.tests_passing)
             values = {name: checked_score(name, score(moment)) for name, score in self._scores.items()}
             reward = sum(weight * values[name] for name, (weight, _) in self._settings.scores.items())
+        self._rewards.append(reward)
+        if outcome is not None:
+            known = [each for each in self._rewards if each is not None]
+            total = sum(known) if len(known) == len(self._rewards) else None
+            found = {"reward": total, "success": outcome.success, "reason": outcome.text}
+            self._journal.write_sibling(REWARDS, json.dumps({"rewards": self._rewards, **found}))
         reason = self.trajectory.exit_reason
-        truncated = outcome is not None and (is_truncated(reason) or self.trajectory.status == "aborted")
+        truncated = outcome is not None and (outcome.reward is None or is_truncated(reason))
         terminated = outcome is not None and not truncated
         return Turn(output, patch, problem, steps, reward, values, terminated, truncated, outcome)
 

@@ -1,6 +1,7 @@
 """Gymnasium environments: `ssr/Solve-v0`, in which an agent repairs a bug, and `ssr/Inject-v0`, in which it makes one.
 
-An action is a shell command, or a tool call `{"tool": NAME, "arguments": {...}}`. An observation has the output of the
+An action is a shell command, a tool call `{"tool": NAME, "arguments": {...}}`, or the reply of a model: a text with a
+call, or `{"reply": TEXT}`. An observation has the output of the
 action, the diff of all changes so far, and the steps and seconds that are left.
 """
 
@@ -17,6 +18,7 @@ from gymnasium.spaces import Box, Dict
 
 from harness.agents.context import elided
 from harness.agents.tools.bash import Bash
+from harness.agents.tools.in_text import is_reply
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings
 from harness.environments.remote_episodes import open_episodes
@@ -75,8 +77,8 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode; one that has not ended is closed without a grade.
 
-        options: `task`, the id of the task; by default the order chooses. Raises SettingsError for other options, and
-        SandboxError if no sandbox can be opened.
+        options: `task`, the id of the task; by default the order chooses. Raises SettingsError for other options, the
+        errors of a task that cannot be played, and SandboxError if no sandbox can be opened.
         """
         super().reset(seed=seed)
         if seed is not None:
@@ -91,20 +93,31 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
             "prompt": episode.prompt,
             "tools": deepcopy(episode.tools),
             "rollout": episode.trajectory.rollout_id,
+            "skipped": dict(episode.skipped),
         }
         return self._observation(elided(_encodable(episode.prompt), _MAX_PROMPT_CHARS)[0], ""), info
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Run a command or a tool.
+        """Run a command, a tool, or the call in a reply of a model; of one that cannot be read, nothing is run.
 
         Without a grade, because the sandbox broke, the episode is truncated, and its reward is NaN. Raises ActionError
         for anything that is not an action, and for a step outside of an episode.
         """
-        turn = self._episodes.call(*_tool_call(action))
+        turn = self._take(action)
         self._shown = turn.output
         observation = self._observation(turn.output, elided(turn.diff, self._diff_chars)[0])
         reward = math.nan if turn.reward is None else turn.reward
         return observation, reward, turn.terminated, turn.truncated, self._info(turn)
+
+    def _take(self, action: Any) -> Turn:
+        """Take one step; raises ActionError for anything that is not an action."""
+        if isinstance(action, str):
+            if is_reply(action):
+                return self._episodes.write(str(action))
+            return self._episodes.call(Bash.name, {"command": str(action)})
+        if isinstance(action, Mapping) and set(action) == {"reply"} and isinstance(action["reply"], str):
+            return self._episodes.write(str(action["reply"]))
+        return self._episodes.call(*_tool_call(action))
 
     def _info(self, turn: Turn) -> dict[str, Any]:
         last = turn.steps[-1] if turn.steps else None
@@ -161,10 +174,10 @@ class InjectEnv(_RoleEnv):
 
 def _tool_call(action: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the tool and its arguments; raises ActionError for anything that is not an action."""
-    if isinstance(action, str):
-        return Bash.name, {"command": str(action)}
     if not isinstance(action, Mapping) or set(action) != {"tool", "arguments"}:
-        raise ActionError(f"an action is a command or {{'tool': NAME, 'arguments': {{...}}}}, not {action!r}")
+        raise ActionError(
+            f"an action is a command, {{'tool': NAME, 'arguments': {{...}}}} or {{'reply': TEXT}}, not {action!r}"
+        )
     if not isinstance(action["tool"], str) or not isinstance(action["arguments"], Mapping):
         raise ActionError(f"'tool' takes a name and 'arguments' a mapping, not {action!r}")
     return action["tool"], action["arguments"]

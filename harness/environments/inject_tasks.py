@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,8 @@ from harness.agents.patch_collector import collect_patch
 from harness.agents.prompts import prompt
 from harness.agents.tools.protocol import Tool
 from harness.agents.workspace import Workspace
-from harness.environments.task import Outcome, Tasks
+from harness.environments.scores import TESTS
+from harness.environments.task import Outcome, Tasks, interpreter_of, names_of, path_of
 from harness.injectors.campaign import described
 from harness.injectors.model import (
     STRATEGIES,
@@ -53,7 +54,7 @@ class ProjectTasks:
     """One of `STRATEGIES`; of two, one is drawn for each episode."""
     sandbox: str = "auto"
     """The name of the sandbox; `auto` chooses one with isolation."""
-    python: Path | None = None
+    python: Path | str | None = None
     """The interpreter that runs the projects' tests."""
     settings: RuleSettings = RuleSettings()
     """The thresholds of the checks."""
@@ -69,16 +70,27 @@ class ProjectTasks:
     """The penalty of a bug that is solved always or never."""
     role: ClassVar[str] = "injector"
 
-    def open(self) -> Tasks:
-        """Check the settings; raises SettingsError for an invalid one, ProjectError for a missing folder."""
+    def __post_init__(self) -> None:
+        """Turn strings into paths; raises SettingsError for an invalid value."""
+        object.__setattr__(self, "projects", names_of(self.projects, "projects"))
+        object.__setattr__(self, "store", path_of(self.store, "store") if self.store else "")
+        object.__setattr__(self, "python", interpreter_of(self.python))
+        if not self.projects:
+            raise SettingsError("`projects` takes a list of at least one folder")
         if self.strategy not in STRATEGIES:
             raise SettingsError(f"{self.strategy!r} is not a strategy; choose from {', '.join(STRATEGIES)}")
         if self.reward not in KINDS:
             raise SettingsError(f"{self.reward!r} is not an injector reward; choose from {', '.join(KINDS)}")
         if self.attempts < 1 or self.rejections < 0:
             raise SettingsError(f"attempts must be at least 1 and rejections 0, not {self.attempts}, {self.rejections}")
-        if isinstance(self.projects, str | Path) or not self.projects:
-            raise SettingsError(f"`projects` takes a list of at least one folder, not {self.projects!r}")
+
+    def require_scores(self, names: Collection[str]) -> None:
+        """Raise SettingsError for the score `tests`: only a bug to repair has such tests."""
+        if TESTS in names:
+            raise SettingsError(f"the score {TESTS!r} is for repairs; an injector has 'outcome' and 'process'")
+
+    def open(self) -> Tasks:
+        """Open the projects; raises ProjectError for a missing folder."""
         for project in self.projects:
             if not Path(project).is_dir():
                 raise ProjectError(f"{project} is not a folder")
@@ -90,8 +102,9 @@ class ProjectTasks:
         """Return a project as a task; raises ProjectError if it cannot be used."""
         project = Path(task_id)
         store = Store(Path(self.store) if self.store else project / ".ssr")
+        python = interpreter_of(self.python)
         runner = open_runner(
-            project, store, settings=self.settings, sandbox=self.sandbox, python=self.python, model_written=True
+            project, store, settings=self.settings, sandbox=self.sandbox, python=python, model_written=True
         )
         return InjectTask(task_id, self, runner, store, players)
 
@@ -158,8 +171,8 @@ class InjectWork:
         return {}
 
     def tests_passing(self, patch: Patch) -> float | None:
-        """Raise SettingsError: only a bug to repair has such tests."""
-        raise SettingsError("the score 'tests' is for repairs; an injector has 'outcome' and 'process'")
+        """Return None: only a bug to repair has such tests."""
+        return None
 
     def outcome(self, done: Trajectory) -> Outcome:
         """Return the verdict on the bug and its reward; a valid bug is stored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -26,6 +26,11 @@ class JoinedTasks:
     def role(self) -> str:
         """The role of the agent: solver or injector."""
         return self.sources[0].role
+
+    def require_scores(self, names: Collection[str]) -> None:
+        """Raise the error of the first source that cannot give one of these scores."""
+        for source in self.sources:
+            source.require_scores(names)
 
     def open(self) -> Tasks:
         """Open all sources; raises the errors of each, and SettingsError if a task occurs twice."""

@@ -35,6 +35,7 @@ class State(NamedTuple):
     steps_left: int
     seconds_left: float
     outcome: Outcome | None
+    skipped: Mapping[str, str]
 
 
 class HostedEpisodes:
@@ -82,6 +83,7 @@ class HostedEpisodes:
             episode.steps_left,
             episode.seconds_left,
             episode.outcome,
+            episode.skipped,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +13,8 @@ from harness.datasets.environments import Environments
 from harness.datasets.instance import Instance
 from harness.datasets.loading import Selection, read_instances
 from harness.datasets.repositories import Repositories
-from harness.environments.task import Outcome, Tasks
+from harness.environments.scores import TESTS
+from harness.environments.task import Outcome, Tasks, interpreter_of, names_of, path_of
 from harness.evaluation.grading import Grader
 from harness.evaluation.work import rollout_runner
 from harness.records.rewards import solver_reward
@@ -24,7 +25,7 @@ from harness.solvers.model import solver_system, solver_tools, submit_tree
 from harness.solvers.protocol import Solution, SolverTask, render_task
 from harness.solvers.work import SolverWork, start_of
 from pytest_ssr.campaign.factory import RunnerSource, runner_source
-from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
+from pytest_ssr.errors import ArtifactError, GradingError, ProjectError, SandboxError, SettingsError
 from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.grading import Grade, TestStatus
 from pytest_ssr.patch import Patch
@@ -34,6 +35,8 @@ from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
+
+_ENGINES = ("docker", "apptainer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,13 @@ class GradedTasks:
     """Run all tests of each grade, even after a failure; the score `tests` needs it."""
     role: ClassVar[str] = "solver"
 
+    def require_scores(self, names: Collection[str]) -> None:
+        """Raise SettingsError for the score `tests` without the results of all tests."""
+        if TESTS in names and not self.full_grades:
+            raise SettingsError(
+                f"the score {TESTS!r} needs the results of all tests; use {type(self).__name__}(..., full_grades=True)"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class StoreTasks(GradedTasks):
@@ -62,10 +72,17 @@ class StoreTasks(GradedTasks):
     """Ids, unique prefixes of ids, or folders of artifacts; by default all of the store."""
     sandbox: str = "auto"
     """The name of the sandbox; `auto` chooses one with isolation."""
-    python: Path | None = None
+    python: Path | str | None = None
     """The interpreter that runs the project's tests."""
     statement: str = ""
     """A description of the task, which replaces the tests to be improved."""
+
+    def __post_init__(self) -> None:
+        """Turn strings into paths; raises SettingsError for a value of another type."""
+        object.__setattr__(self, "project", path_of(self.project, "project"))
+        object.__setattr__(self, "store", path_of(self.store, "store") if self.store else "")
+        object.__setattr__(self, "artifacts", names_of(self.artifacts, "artifacts"))
+        object.__setattr__(self, "python", interpreter_of(self.python))
 
     def open(self) -> Tasks:
         """Open a runner on the project; raises SettingsError if there is no artifact."""
@@ -76,8 +93,9 @@ class StoreTasks(GradedTasks):
             raise SettingsError(f"the store {root} does not exist; create bugs in it with ssr inject")
         store = Store(root)
         folders = _find(self.artifacts, store)
+        python = interpreter_of(self.python)
         runner_for = runner_source(
-            project, store, settings=self.settings, sandbox=self.sandbox, python=self.python, model_written=True
+            project, store, settings=self.settings, sandbox=self.sandbox, python=python, model_written=True
         )
         for test_runner in dict.fromkeys(map(runner_of_artifact, folders.values())):
             runner_for(test_runner)
@@ -115,8 +133,6 @@ class StoreTasks(GradedTasks):
 
 def _find(names: Sequence[str], store: Store) -> dict[str, Path]:
     """Return the folders of artifacts by id; raises SettingsError if there are none."""
-    if isinstance(names, str):
-        raise SettingsError(f"`artifacts` takes a list of ids, not the string {names!r}")
     if names:
         try:
             return {folder.name: folder for folder in (resolve_artifact(name, store) for name in names)}
@@ -133,11 +149,11 @@ def _find(names: Sequence[str], store: Store) -> dict[str, Path]:
 class DatasetTasks(GradedTasks):
     """The rows of a dataset."""
 
-    dataset: str
+    dataset: Path | str
     """A file, a folder, or `owner/name` on the hub."""
     store: Path | str
     """The store for trees, environments and results."""
-    repos: Path | None = None
+    repos: Path | str | None = None
     """A folder of local clones by `owner__name`."""
     selection: Selection = Selection()
     split: str = ""
@@ -145,22 +161,31 @@ class DatasetTasks(GradedTasks):
     """The name of the sandbox; `auto` chooses one with isolation."""
     images: str = ""
     """`docker` or `apptainer`: run each row in its own image, instead of `sandbox` and a local environment."""
-    python: Path | None = None
+    python: Path | str | None = None
     """The interpreter of all rows; by default an environment is built for each."""
     show_tests: bool = False
     """Describe a task by its tests, even if its row has a statement."""
 
-    def open(self) -> Tasks:
-        """Read the dataset; raises RowError for an invalid row, and SettingsError if nothing is selected."""
+    def __post_init__(self) -> None:
+        """Turn strings into paths; raises SettingsError for an invalid value."""
+        object.__setattr__(self, "dataset", str(path_of(self.dataset, "dataset")))
+        object.__setattr__(self, "store", path_of(self.store, "store"))
+        object.__setattr__(self, "repos", None if self.repos is None else path_of(self.repos, "repos"))
+        object.__setattr__(self, "python", interpreter_of(self.python))
+        if self.images not in ("", *_ENGINES):
+            raise SettingsError(f"`images` takes {' or '.join(_ENGINES)}, not {self.images!r}")
         if self.images and (self.python is not None or self.sandbox != "auto"):
             raise SettingsError("images have their own sandboxes and interpreters; omit sandbox and python")
-        selected = self.selection.select(read_instances(self.dataset, split=self.split))
+
+    def open(self) -> Tasks:
+        """Read the dataset; raises RowError for an invalid row, and SettingsError if nothing is selected."""
+        selected = self.selection.select(read_instances(str(self.dataset), split=self.split))
         instances = {instance.id: instance for instance in selected}
         store = Store(Path(self.store))
         grader = Grader(
             store,
-            Repositories(store, self.repos, images=self.images),
-            Environments(store, self.python),
+            Repositories(store, Path(self.repos) if self.repos is not None else None, images=self.images),
+            Environments(store, interpreter_of(self.python)),
             self.settings,
             self.sandbox,
             images=self.images,
@@ -243,8 +268,6 @@ class SolveWork(SolverWork):
 
     def tests_passing(self, patch: Patch) -> float | None:
         """Return the share of the FAIL_TO_PASS tests that pass with a patch; None without a grade."""
-        if not self._rollouts.full:
-            raise SettingsError("the score 'tests' needs the results of all tests; set full_grades=True")
         grade = self._grade(patch)
         if grade.resolved is None:
             return None
@@ -252,7 +275,7 @@ class SolveWork(SolverWork):
         return statuses.count(TestStatus.PASSED) / len(statuses) if statuses else 0.0
 
     def outcome(self, done: Trajectory) -> Outcome:
-        """Grade the patch."""
+        """Grade the patch; raises GradingError if a defect prevents that."""
         submission = submission_of(Solution(self.patch, done), grade_unsubmitted=self._rollouts.grade_unsubmitted)
         resolved, reason = submission.resolved, submission.reason
         details: dict[str, object] = {"tests": resolved, "flags": []}
@@ -264,6 +287,11 @@ class SolveWork(SolverWork):
 
     def _grade(self, patch: Patch) -> Grade:
         try:
-            return self._rollouts.grade(patch)
+            grade = self._rollouts.grade(patch)
         except SandboxError as error:
             return Grade(self._rollouts.verdict.artifact_id, None, Reason(ReasonCode.SANDBOX_FAILED, str(error)))
+        if grade.reason.code is ReasonCode.INTERNAL_ERROR:
+            raise GradingError(
+                f"the patch of {self._rollouts.verdict.artifact_id} cannot be graded: {grade.reason.text}"
+            )
+        return grade

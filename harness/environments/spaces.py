@@ -53,7 +53,7 @@ class UnicodeText(Space[str]):
 
 
 class Actions(Space[Any]):
-    """A shell command, or a tool call `{"tool": NAME, "arguments": {...}}`."""
+    """A shell command, a tool call `{"tool": NAME, "arguments": {...}}`, or a model's reply `{"reply": TEXT}`."""
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(seed=seed)
@@ -71,6 +71,8 @@ class Actions(Space[Any]):
         """Return whether x is an action; whether its tool exists is not checked."""
         if isinstance(x, str):
             return True
+        if isinstance(x, Mapping) and set(x) == {"reply"}:
+            return isinstance(x["reply"], str)
         if not isinstance(x, Mapping) or set(x) != {"tool", "arguments"}:
             return False
         if not isinstance(x["tool"], str) or not isinstance(x["arguments"], Mapping):

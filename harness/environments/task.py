@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from harness.agents.tools.protocol import Tool
@@ -12,6 +13,7 @@ from harness.agents.workspace import Workspace
 from harness.records.trajectory import Trajectory
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.interpreter import named_interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,7 @@ class TaskWork(Protocol):
         """Return the result of an episode that a limit ended."""
 
     def tests_passing(self, patch: Patch) -> float | None:
-        """Return the share of the FAIL_TO_PASS tests that pass with a patch; None without a grade.
-
-        Raises SettingsError if the task has no such tests.
-        """
+        """Return the share of the FAIL_TO_PASS tests that pass with a patch; None without a grade."""
 
     def outcome(self, done: Trajectory) -> Outcome:
         """Return the result of the episode after its end."""
@@ -128,5 +127,33 @@ class TaskSource(Protocol):
     def role(self) -> str:
         """The role of the agent: solver or injector."""
 
+    def require_scores(self, names: Collection[str]) -> None:
+        """Raise SettingsError if these tasks cannot give one of these scores."""
+
     def open(self) -> Tasks:
         """Open the tasks; raises SettingsError if there are none, and the errors of `open_runner`."""
+
+
+def path_of(value: object, name: str) -> Path:
+    """Return a parameter as a path; raises SettingsError for anything but a string or a path.
+
+    name: of the parameter.
+    """
+    if not isinstance(value, str | Path) or not str(value):
+        raise SettingsError(f"`{name}` takes a path, not {value!r}")
+    return Path(value)
+
+
+def interpreter_of(value: object) -> Path | None:
+    """Return the parameter `python` as a path, from the current folder if it is relative; None if it is not given."""
+    return None if value is None else named_interpreter(str(path_of(value, "python")), Path.cwd())
+
+
+def names_of(value: object, name: str) -> tuple[str, ...]:
+    """Return a parameter that lists names or paths as strings; raises SettingsError for anything else.
+
+    A single string would be taken for the list of its characters.
+    """
+    if isinstance(value, str | Path) or not isinstance(value, Collection):
+        raise SettingsError(f"`{name}` takes a list, not {value!r}")
+    return tuple(str(path_of(each, name)) for each in value)

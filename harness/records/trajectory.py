@@ -21,6 +21,8 @@ from pytest_ssr.errors import StoreError, StoreWriteError
 from pytest_ssr.records.decoding import decode
 
 SCHEMA = "ssr.rollout/1"
+REWARDS = "rewards.json"
+"""The file beside a trajectory with the rewards of an environment's episode."""
 Sent = int | Mapping[str, Any]
 """A message as it was sent: an index into the rollout's messages, or a message that stands in for others."""
 

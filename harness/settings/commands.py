@@ -127,11 +127,15 @@ class ListSettings(CommandSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSettings(CommandSettings):
-    """Show one artifact: its bug, its tests, its verdict."""
+    """Show one artifact: its bug, its tests, its verdict; or one rollout, step by step."""
 
     example: ClassVar[str] = "ssr show 3f2a --store .ssr"
-    artifact: str = required("ARTIFACT", _ARTIFACT, is_argument=True)
-    store: Path | None = shared("store", help="store of the artifact (default: .ssr)")
+    artifact: str = required(
+        "ID",
+        "the id of an artifact or a rollout in the store, its beginning, or a path, such as that of a trajectory",
+        is_argument=True,
+    )
+    store: Path | None = shared("store", help="store of the artifact or rollout (default: .ssr)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

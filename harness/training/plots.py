@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from harness.training.search.loop import LoopReport
 
 
@@ -65,17 +67,26 @@ def training_plot(lines: Sequence[Mapping[str, Any]], folder: Path) -> Path | No
     shown = {title: named for title, named in curves.items() if any(named.values())}
     if not shown or importlib.util.find_spec("matplotlib") is None:
         return None
+    path = folder / "report.png"
+    _training_figure(shown).savefig(path, dpi=150)
+    return path
+
+
+def _training_figure(shown: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> Figure:
+    """Return the curves of each picture, by the name of the metric."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(4.5 * len(shown), 3.6), layout="constrained")
     for axes, (title, named) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
         for name, points in named.items():
             if points:
-                axes.plot(*zip(*points, strict=True), label=name)
+                # With one role its reward is that of all, and a wide, pale line is seen under another one.
+                wide = {"linewidth": 5, "alpha": 0.35} if name == "reward" else {}
+                axes.plot(*zip(*points, strict=True), marker="o" if len(points) == 1 else "", label=name, **wide)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("update")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if sum(map(bool, named.values())) > 1:
             axes.legend(fontsize=8)
-    path = folder / "report.png"
-    figure.savefig(path, dpi=150)
-    return path
+    return figure

@@ -12,6 +12,9 @@ from typing import Any
 
 from pytest_ssr.errors import SettingsError
 
+_NEAR = 0.7
+"""The similarity of a suggested name to the unknown one, from 0 to 1."""
+
 
 def project_file(folder: Path) -> Path | None:
     """Return the nearest pyproject.toml in a folder or above it, or None."""
@@ -64,11 +67,20 @@ def require_known(key: str, known: Collection[str], shown: str) -> None:
         return
     if any(other.startswith(f"{key}.") for other in known):
         raise SettingsError(f"{shown}: {key} is a table of settings, and takes no value")
+    raise SettingsError(f"{shown}: {key} is not a setting of ssr{suggestion(key, known)}")
+
+
+def suggestion(name: str, known: Collection[str], *, prefix: str = "") -> str:
+    """Return the end of a message that suggests the known name nearest to an unknown one; empty without a near one.
+
+    Of dotted names, the nearest is one with the same last part. prefix: of the suggested name, such as `--`.
+    """
     import difflib
 
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    suggestion = f"; did you mean {close[0]}?" if close else ""
-    raise SettingsError(f"{shown}: {key} is not a setting of ssr{suggestion}")
+    last = name.rpartition(".")[2]
+    alike = [other for other in known if "." in name and other.rpartition(".")[2] == last]
+    close = difflib.get_close_matches(name, alike or sorted(known), n=1, cutoff=0.0 if alike else _NEAR)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def require_single(key: str, value: Any, shown: str) -> None:

@@ -80,7 +80,7 @@ class ApptainerProvider:
             if done.exit_code != 0:
                 return Availability(False, f"a trial command ended with {done.limit or done.exit_code}", _INSTALL)
         except (OSError, SandboxError) as error:
-            return Availability(False, str(error), "run apptainer exec --debug; user namespaces may be forbidden")
+            return Availability(False, str(error), self._remedy())
         finally:
             workdirs.discard(folder)
         shown = self.image or "the host's system, read-only"
@@ -88,6 +88,14 @@ class ApptainerProvider:
         return Availability(
             True, f"{_version()}, {shown}, no network, no home, no capabilities, system calls filtered{note}"
         )
+
+    def _remedy(self) -> str:
+        """Return what to do about a trial that failed; one without the image shows whether the image is at fault."""
+        if not self.image or not ApptainerProvider().probe().works:
+            return "run apptainer exec --debug; user namespaces may be forbidden"
+        if "://" in self.image:
+            return f"check the image's name and that its registry can be reached: apptainer pull {self.image}"
+        return f"check the image, because apptainer works without it: apptainer exec {self.image} true"
 
     def open(
         self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
@@ -342,4 +350,4 @@ def _version() -> str:
 
 def _last_line(raw: bytes) -> str:
     lines = raw.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "no error output"
+    return lines[-1] if lines else "no error output"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from plain import plain_python
 
+from harness.agents.tools.bash import run_command
 from harness.agents.tools.protocol import Observation, argument_problem
 from harness.agents.workspace import Workspace
 from harness.rollouts.player_factory import SHIPPED, read_bundles
@@ -52,6 +53,13 @@ def use(workspace: Workspace, name: str, **arguments: Any) -> Observation:
     tool = next(t for t in bundle.tools if t.name == name)
     assert not argument_problem(tool, arguments)
     return tool.use(arguments, workspace)
+
+
+def test_bash_finds_the_programs_after_those_of_its_path(workspace: Workspace) -> None:
+    assert "calc.py" in run_command("list_dir", workspace).text.splitlines()
+    folders = run_command("echo $PATH", workspace).text.splitlines()[0].split(":")
+    assert folders[:-1] == workspace.env["PATH"].split(":")
+    assert folders[-1].endswith("/repository/bin")
 
 
 def test_list_dir(workspace: Workspace) -> None:

@@ -86,6 +86,11 @@ def test_a_mistyped_dotted_name_is_no_path(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "solver.tires=7").mkdir()
     assert parse(["play", "solver.tires=7"]) is not None
     assert parse(["play", "other.tires=7"]) is not None
+    # The last part is an option, so this is no path.
+    with pytest.raises(SettingsError, match=r"optimization\.learning-rate"):
+        parse(["train", "grpo", ".", "--model", "m", "trainer.learning_rate=5e-5"])
+    with pytest.raises(SettingsError, match=r"trainer\.speed is"):
+        parse(["train", "grpo", ".", "--model", "m", "trainer.speed=5"])
     # It may be the value of an option.
     assert parse(["train", "grpo", ".", "--model", "m", "--score", "reward.length=0.5"]) is not None
     with pytest.raises(SettingsError):
@@ -138,6 +143,9 @@ def test_a_file_is_shared_by_commands(folder: Path) -> None:
         ("cuont: 5", "did you mean count?"),
         ("inject: {count: 5}", "c.yaml: inject.count"),
         ("execution: {sandbx: docker}", "did you mean execution.sandbox?"),
+        ("solver: {url: x}", "did you mean model.url?"),
+        ("algorithm: x", "algorithm is not a setting of ssr\n"),
+        ("project: shop", "project is not a setting but an argument"),
         ("- 1", "c.yaml"),
         ("a: b: c", "--config c.yaml"),
         ("a: &a {b: *a}", "c.yaml"),
@@ -168,7 +176,9 @@ def test_a_wrong_value_of_a_file_names_it(
         ({"SSR_STEPS": "3"}, [], "(from SSR_STEPS)"),
         ({"SSR_SEED": "abc"}, ["--seed", "1", "--attempts", "abc"], "--attempts"),
         ({"SSR_TRIES": "-1"}, ["--tries", "-2"], "--tries must be at least 0, and finite, not -2\n"),
-        ({}, ["--tires", "1"], "Did you mean --tries?"),
+        ({}, ["--tires", "1"], "did you mean --tries?"),
+        ({}, ["--solver.tires", "1"], "did you mean --solver.tries?"),
+        ({}, ["--algorithm", "DrGRPO"], "--algorithm is not an option; see ssr solve --help"),
         ({}, ["--rule", "lax"], "--rule"),
         ({}, ["more"], "'more'"),
         ({}, ["--seed"], "--seed needs a value"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,8 +25,9 @@ from harness.datasets.loading import Selection
 from harness.environments import DatasetTasks, EnvironmentSettings, JoinedTasks, ProjectTasks, StoreTasks
 from harness.environments.gym import InjectEnv, SolveEnv
 from harness.records.rewards import injector_reward
-from harness.records.trajectory import ExitReason, read_trajectory
+from harness.records.trajectory import REWARDS, ExitReason, read_trajectory
 from harness.records.usage import NAME
+from harness.rollouts.runner import RolloutRunner
 from pytest_ssr.errors import ActionError, ProjectError, SandboxError, SandboxUnavailableError, SettingsError
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.reasons import ReasonCode
@@ -204,7 +206,7 @@ def test_hostile_commands_end_and_the_episode_goes_on(tasks: StoreTasks, command
 
 @pytest.mark.parametrize(
     "action",
-    [None, 3, b"ls", ["ls"], {"tool": "bash"}, {"tool": 1, "arguments": {}}, {"tool": "bash", "arguments": "ls"},
+    [None, 3, b"ls", ["ls"], {"reply": 1}, {"reply": "ls", "more": 1}, {"tool": "bash"}, {"tool": 1, "arguments": {}}, {"tool": "bash", "arguments": "ls"},
      {"tool": "bash", "arguments": {"command": {1, 2}}}, {"tool": "bash", "arguments": {}, "more": 1}],
     ids=str,
 )  # fmt: skip
@@ -271,7 +273,6 @@ def test_an_environment_is_usable_after_a_reset_that_failed(tasks: StoreTasks) -
 
 def test_bad_settings_are_errors(tasks: StoreTasks, tmp_path: Path, proven: Proven) -> None:
     for settings in (
-        {"settings": EnvironmentSettings(order="best")},
         {"settings": EnvironmentSettings(scores={"beauty": 1.0})},
         {"settings": EnvironmentSettings(scores={"outcome": math.nan})},
         {"settings": EnvironmentSettings(scores={"process": 1.0})},
@@ -296,7 +297,6 @@ def test_a_store_without_artifacts_and_a_missing_sandbox_are_errors(
     cases: list[tuple[StoreTasks, type[Exception]]] = [
         (replace(tasks, store=tmp_path / "missing"), SettingsError),
         (replace(tasks, artifacts=["0123"]), SettingsError),
-        (replace(tasks, artifacts="0123"), SettingsError),
         (replace(tasks, project=tmp_path / "nowhere"), ProjectError),
         (replace(tasks, sandbox="igloo"), SettingsError),
     ]
@@ -328,12 +328,33 @@ def test_a_broken_sandbox_gives_no_reward(env: SolveEnv, monkeypatch: pytest.Mon
     assert (info["code"], info["exit_reason"]) == (ReasonCode.ATTEMPT_ABORTED, ExitReason.INFRA)
 
 
-def test_the_score_of_tests_needs_full_grades(tasks: StoreTasks) -> None:
-    env = SolveEnv(tasks, EnvironmentSettings(scores={"tests": 1.0}))
+def test_a_grade_that_a_broken_sandbox_prevents_truncates(env: SolveEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise SandboxError("it is gone")
+
     env.reset()
-    with pytest.raises(SettingsError):
-        env.step(FIX)
-    env.close()
+    env.step(FIX)
+    monkeypatch.setattr(RolloutRunner, "grade", fail)
+    _, reward, terminated, truncated, info = env.step(SUBMIT)
+    assert math.isnan(reward)
+    assert (terminated, truncated, info["graded"]) == (False, True, False)
+    assert (info["code"], info["exit_reason"]) == (ReasonCode.SANDBOX_FAILED, ExitReason.SUBMITTED)
+
+
+def test_replies_of_a_model_are_read(env: SolveEnv) -> None:
+    env.reset()
+    observation, *_, info = env.step("<plan>I look.</plan>\n<execute>cat calc.py</execute>")
+    assert "return a - b" in observation["output"]
+    assert info["exit_code"] == 0
+    observation, *_ = env.step(f"I repair it.\n\n```bash\n{FIX}\n```\nThen I submit.")
+    assert "+    return a + b" in observation["diff"]
+    for text in ("<execute>touch a</execute><execute>touch b</execute>", "```python\nopen('a', 'w')\n```", "touch a"):
+        observation, reward, terminated, truncated, info = env.step({"reply": text})
+        assert "call one of the tools" in observation["output"]
+        assert (reward, terminated, truncated, info["exit_code"]) == (0.0, False, False, None)
+    observation, *_ = env.step("cat > a.md <<'END'\n```bash\ntouch b\n```\nEND\nls")
+    assert observation["output"].split()[:2] == ["a.md", "calc.py"]
+    assert env.step("```submit\n{}\n```")[1] == 1.0
 
 
 def test_shaping_is_named_and_telescopes(tasks: StoreTasks) -> None:
@@ -354,6 +375,7 @@ def test_episodes_are_recorded(tasks: StoreTasks, tmp_path: Path) -> None:
     assert [m.role for m in done.messages] == ["system", "user", "assistant", "tool", "assistant", "tool"]
     assert done.messages[1].content == info["prompt"]
     assert not any(call.trainable for call in done.calls)
+    assert json.loads((tmp_path / info["rollout"] / REWARDS).read_text())["rewards"] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

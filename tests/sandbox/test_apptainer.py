@@ -81,6 +81,29 @@ def test_an_image_that_does_not_start_raises(tmp_path: Path) -> None:
     assert f"{tmp_path}/absent.sif" in ApptainerProvider(str(tmp_path / "absent.sif")).probe().detail
 
 
+@pytest.mark.parametrize("image", ["docker://127.0.0.1:1/" + "long/" * 40 + "name:1", "folder"])
+def test_the_advice_is_about_the_image_if_apptainer_works_without_it(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    tried = ApptainerProvider(image).probe()
+    assert not tried.works
+    assert image in tried.remedy
+    assert image == "folder" or image in tried.detail
+    assert image == "folder" or tried.detail.endswith("connection refused")
+
+
+def test_the_advice_is_about_apptainer_if_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "apptainer"
+    program.write_text("#!/bin/sh\necho FATAL: it fails >&2\nexit 255\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    broken, with_image = ApptainerProvider().probe(), ApptainerProvider("docker://localhost/name").probe()
+    assert broken.remedy == with_image.remedy
+    assert "FATAL: it fails" in broken.detail
+
+
 def test_a_link_above_a_mount_is_not_followed(provider: ApptainerProvider, tmp_path: Path) -> None:
     """The program creates its mount points, sometimes as root, and would create them at the target of the link."""
     project, tree, host = (tmp_path / name for name in ("project", "tree", "host"))

@@ -71,8 +71,9 @@ class Bundle:
         return cls(folder, read_bundle(folder))
 
     def install(self, workspace: Workspace) -> None:
-        """Copy the bundle into a sandbox; raises SettingsError if its `install.sh` fails there."""
+        """Copy the bundle into a sandbox, in which `bash` finds its programs; raises SettingsError if that fails."""
         install_bundle(self.folder, workspace)
+        workspace.programs += (f"{tools_folder(workspace)}/{self.folder.name}/bin",)
 
 
 def read_bundle(folder: Path) -> list[BundledTool]:

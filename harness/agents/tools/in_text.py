@@ -21,6 +21,8 @@ _BLOCK = re.compile(
 )
 _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _SHELL = "bash"
+_HERE_DOCUMENT = "<<"
+_MARK = re.compile(r"</?(execute|tool_call)>|^[ \t]*(`{3}|~{3})|\A\s*<\w+>", re.MULTILINE)
 
 
 def describe_tools(tools: Sequence[ToolSchema]) -> str:
@@ -35,12 +37,26 @@ def describe_tools(tools: Sequence[ToolSchema]) -> str:
     return "\n".join(lines)
 
 
+def is_reply(text: str) -> bool:
+    """Return whether a text is the reply of a model, which has to be read, and not a shell command.
+
+    A reply has the tag `<execute>` or `<tool_call>`, a line that begins with ``` or ~~~, or a tag such as `<plan>` at
+    its beginning. In a command these occur only in a here-document, so what follows its `<<` is not looked at.
+    """
+    return _MARK.search(text.partition(_HERE_DOCUMENT)[0]) is not None
+
+
 def calls_in(text: str, tools: Collection[str]) -> list[tuple[str, str]]:
     """Return the tool calls in a reply: the name of a tool, and its arguments as JSON."""
     blocks = [(name, body) for name, body in _unwrapped(_blocks_in(text)) if name in tools]
     if blocks:
         return [(name, json.dumps({"command": body.rstrip("\n")}) if name == _SHELL else body) for name, body in blocks]
     return [call for tagged in _TAGGED.findall(text) if (call := _call_in(tagged, tools)) is not None]
+
+
+def text_beside_calls(text: str) -> str:
+    """Return the text of a reply without its blocks."""
+    return _TAGGED.sub("", _BLOCK.sub("", text)).strip()
 
 
 def _blocks_in(text: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Run `ssr validate`, `list`, `show` and `grade`; each returns an exit code."""
+"""Run `ssr validate`, `list` and `grade`, and show an artifact; each returns an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.diffs import AppliedDiff, DiffError, apply_diff, require_diff
 from harness.executors.slots import measured_slots
 from harness.records.job_reports import Stage
 from harness.rollouts.runner import validated_verdict
-from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
+from harness.settings.commands import GradeSettings, ListSettings, ValidateSettings
 from pytest_ssr.campaign.factory import RunnerSource, open_runner, runner_source
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
@@ -131,13 +131,11 @@ def _claim(info: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
     return value if isinstance(value, kind) else kind()
 
 
-def show(settings: ShowSettings) -> int:
+def show_artifact(directory: Path, *, as_json: bool) -> int:
     """Show one artifact."""
-    store = _open_existing_store(settings.store) if settings.store or Path(".ssr").is_dir() else None
-    directory = resolve_artifact(settings.artifact, store)
     artifact = read_artifact(directory)
     contents = {n: d.decode("utf-8", "replace") for n, d in artifact.contents().items()}
-    if settings.json:
+    if as_json:
         print(json.dumps({"path": str(directory), **_facts(artifact), "info": artifact.info, "files": contents}))
         return ExitCode.DONE
     terminal = Terminal()

@@ -21,9 +21,11 @@ from harness.rollouts.player_factory import PlayerFactory
 from harness.settings.training import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
     SOLVER,
+    Method,
     Plan,
 )
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.progress import counted
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.storage.free_space import require_space
@@ -242,16 +244,39 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
         terminal.echo(f"{name} is named as a repository of an evaluation set; --exclude it if it is a fork", "missed")
     if unknown := report.get("of_unknown_origin"):
         terminal.echo(f"rows that name no repository, and may be of an evaluation set: {unknown}", "missed")
-    terminal.echo(f"{report['method']}: {report['rows']} rows{tokens}")
+    terminal.echo(f"{report['method']}: {report['rows']} rows ({_row_meaning(report)}){tokens}")
     for name in ("loss", "reward"):
         first, last = report[f"{name}_first"], report[f"{name}_last"]
         if first is not None:
             terminal.echo(f"{report['updates']} updates on {report['device']}: {name} {first:.4f} to {last:.4f}")
-    for line in _lost(report.get("rollouts", {})):
+    for line in (*_lost(report.get("rollouts", {})), *_equal(report)):
         terminal.echo(line, "missed")
     if speed := _speed(report):
         terminal.echo(speed)
     terminal.echo(f"model: {report['model']}", "heading")
+
+
+def _row_meaning(report: dict[str, Any]) -> str:
+    """Return what a row is for the method of a report."""
+    meanings = {
+        Method.SFT: "a row is a rollout",
+        Method.BC: "a row is a reply",
+        Method.DPO: "a row is a pair of replies",
+        Method.KTO: "a row is a labelled reply",
+    }
+    # A report of an earlier version has no number of tasks.
+    in_order = f": {counted(report['tasks'], 'task')} in random order, repeated" if "tasks" in report else ""
+    return meanings.get(Method(report["method"]), f"a row is a task to play{in_order}")
+
+
+def _equal(report: dict[str, Any]) -> Iterator[str]:
+    """Yield a line about the updates whose rewards have taught nothing."""
+    if equal := report.get("equal_updates"):
+        yield (
+            f"{equal} of {report['updates']} updates had equal rewards in every group, so these rewards changed no "
+            "weight; try easier tasks, a larger --group, a higher --temperature, --score outcome=1 --score tests=0.2 "
+            "--roles solver, or ssr train sft first"
+        )
 
 
 def _lost(counts: dict[str, int]) -> Iterator[str]:

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
 from harness.agents.limits import RolloutLimits
@@ -18,7 +17,7 @@ from harness.environments.remote_episodes import open_episodes
 from harness.environments.scores import OUTCOME, PROCESS
 from harness.environments.solve_tasks import DatasetTasks, StoreTasks
 from harness.environments.task import TaskSource
-from pytest_ssr.errors import SandboxError, SettingsError, SsrError, describe_unexpected
+from pytest_ssr.errors import GradingError, SandboxError, SettingsError, SsrError, describe_unexpected
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,13 +83,13 @@ class PoolSettings:
 
     def source(self) -> TaskSource:
         """Return where the tasks come from."""
-        python = Path(self.python) if self.python else None
+        python = self.python or None
         if self.project:
             return StoreTasks(self.project, self.store, sandbox=self.sandbox, python=python)
         return DatasetTasks(
             self.dataset,
             self.store,
-            repos=Path(self.repos) if self.repos else None,
+            repos=self.repos or None,
             images=self.images,
             sandbox=self.sandbox,
             python=python,
@@ -113,13 +112,13 @@ class Pool:
     async def play(self, task: str, rollout: Callable[[Episodes], Awaitable[T]]) -> T | None:
         """Run a rollout in an idle or new environment and return its result; None if it failed, which is logged.
 
-        task: for the log. Raises SettingsError, and SandboxError after too many failures in a row.
+        task: for the log. Raises SettingsError, GradingError, and SandboxError after too many failures in a row.
         """
         async with self._room:
             episodes = self._idle.pop() if self._idle else self._open()
             try:
                 result = await rollout(episodes)
-            except SettingsError:
+            except (GradingError, SettingsError):
                 raise
             except SsrError as error:
                 self._idle.append(episodes)

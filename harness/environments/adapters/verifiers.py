@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import verifiers.v1 as vf
 
@@ -56,7 +55,7 @@ class SsrTaskset(vf.Taskset[SsrTask, SsrTasksetConfig]):
             config.store,
             artifacts=tuple(config.artifacts),
             sandbox=config.sandbox,
-            python=Path(config.python) if config.python else None,
+            python=config.python or None,
         )
 
     def settings(self) -> EnvironmentSettings:

@@ -173,7 +173,7 @@ class PolicyRollouts:
 
     def _count(self, rollouts: Sequence[Rollout], rewards: Sequence[float | None], trainer: Any, step: int) -> None:
         """Append the counts of the update to those of the run; raises SandboxError if no rollout has a reward."""
-        counts = UpdateCounts.of(rollouts, rewards).of_all_processes(trainer)
+        counts = UpdateCounts.of(rollouts, rewards, self._group).of_all_processes(trainer)
         if counts.without_reward == counts.played:
             outcome = rollouts[0].outcome
             raise SandboxError(

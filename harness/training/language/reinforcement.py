@@ -33,7 +33,7 @@ from harness.training.language.policy_rollouts import (
 from harness.training.language.run_folder import RunFolder
 from harness.training.language.supervised import Watch, common_arguments
 from harness.training.language.training import finish, require_tracker
-from harness.training.language.update_counts import total
+from harness.training.language.update_counts import equal_updates, total
 from pytest_ssr.errors import SettingsError
 
 _ROUNDS = 64
@@ -77,7 +77,9 @@ def train_in_environment(
     save_model(trainer, folder)
     facts = {
         "rows": len(rows),
+        "tasks": len({PolicyTask.of(row["prompt"]) for row in rows}),
         "rollouts": total(folder).to_json(),
+        "equal_updates": equal_updates(folder),
         "left_out": rollouts.left_out.to_json(),
         "namesakes": list(namesakes),
     }

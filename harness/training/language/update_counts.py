@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
@@ -27,10 +27,13 @@ class UpdateCounts:
     """Ended because all tokens of a completion were used."""
     cut: int = 0
     """With a reply that a limit of tokens has cut."""
+    unequal_groups: int = 0
+    """Groups of rollouts whose rewards differ; without one, the rewards of an update change no weight."""
 
     @classmethod
-    def of(cls, rollouts: Iterable[Rollout], rewards: Iterable[float | None]) -> UpdateCounts:
-        """Count the rollouts of this process."""
+    def of(cls, rollouts: Iterable[Rollout], rewards: Sequence[float | None], group: int) -> UpdateCounts:
+        """Count the rollouts of this process. group: rollouts of each task, one task after the other."""
+        groups = [rewards[first : first + group] for first in range(0, len(rewards), group)]
         pairs = list(zip(rollouts, rewards, strict=True))
         without = [rollout for rollout, reward in pairs if reward is None]
         failed = sum(rollout.reward is None for rollout in without)
@@ -42,6 +45,7 @@ class UpdateCounts:
             context_full=ends[ExitReason.CONTEXT],
             completion_full=ends[ExitReason.TOKEN_LIMIT],
             cut=sum(rollout.cut_replies > 0 for rollout, _ in pairs),
+            unequal_groups=sum(len({reward for reward in rewards if reward is not None}) > 1 for rewards in groups),
         )
 
     @property
@@ -63,6 +67,12 @@ def total(folder: RunFolder) -> UpdateCounts:
     lines = read_lines(folder.counts) if folder.counts.exists() else []
     # An earlier version counted less.
     return _sum(UpdateCounts(**{item.name: line.get(item.name, 0) for item in fields(UpdateCounts)}) for line in lines)
+
+
+def equal_updates(folder: RunFolder) -> int:
+    """Return the number of updates in which the rewards of each group are equal; an earlier version has not counted."""
+    lines = read_lines(folder.counts) if folder.counts.exists() else []
+    return sum(line.get("unequal_groups") == 0 for line in lines)
 
 
 def _sum(counts: Iterable[UpdateCounts]) -> UpdateCounts:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.commands.train_language import _lost
+from harness.cli.commands.train_language import _equal, _lost
 from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
 from harness.environments.adapters import trl as trl_adapter
 from harness.environments.task import Outcome
@@ -25,7 +25,7 @@ from harness.training.language.policy_rollouts import (
     policy_reward,
 )
 from harness.training.language.run_folder import RunFolder
-from harness.training.language.update_counts import UpdateCounts, total
+from harness.training.language.update_counts import UpdateCounts, equal_updates, total
 from pytest_ssr.errors import ContextError, SandboxError, SettingsError
 
 GROUP, EOS = 2, 9
@@ -193,6 +193,20 @@ def test_rollouts_without_a_reward_are_counted(tmp_path: Path) -> None:
     assert counts.to_json()["without_reward"] == 2
     assert [line["without_reward"] for line in lines(tmp_path / "counts.jsonl")] == [1, 1]
     assert len(list(_lost(counts.to_json()))) == 2
+
+
+def test_updates_with_equal_rewards_are_counted_and_named(tmp_path: Path) -> None:
+    folder, rollouts = RunFolder(tmp_path), rollouts_of(tmp_path)
+    for outcomes in ((INVALID, INVALID, INVALID, INVALID), (INVALID, VALID), (BROKEN, INVALID, INVALID, INVALID)):
+        script(*outcomes, solver=FAILED)
+        rollouts(prompts("p"), trainer())
+    assert [line["unequal_groups"] for line in lines(tmp_path / "counts.jsonl")] == [0, 1, 0]
+    assert equal_updates(folder) == 2
+    [line] = _equal({"equal_updates": 2, "updates": 3})
+    assert line.startswith("2 of 3 updates ")
+    assert not list(_equal({"equal_updates": 0, "updates": 3}))
+    folder.append(folder.counts, [{"played": 3, "failed": 1}])
+    assert equal_updates(folder) == 2
 
 
 def test_an_update_ends_the_run_only_if_no_process_has_a_reward(
