@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from rows import git
 
 from pytest_ssr.sandbox.docker.provider import DockerProvider
@@ -158,6 +160,50 @@ def write_folder_image(root: Path, programs: Sequence[str] = ()) -> Path:
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file.locate(), packages / file)
     return root
+
+
+VERIFIER = ("cyclopts", "msgspec", "packaging", "pytest", "pyyaml", "tree-sitter", "tree-sitter-python")
+"""What the verifier of a Harbor task installs."""
+
+
+@contextlib.contextmanager
+def verifier_image() -> Iterator[str]:
+    """Build an image with pytest that also has what a sealed verifier installs, so that its build needs no index."""
+    base = os.environ.get("SSR_TEST_IMAGE", "python:3.11-slim")
+    with tempfile.TemporaryDirectory() as folder:
+        names = [*_needed_by(VERIFIER)]
+        for package in names:
+            for file in metadata.files(package) or ():
+                if ".." not in file.parts and file.suffix != ".pyc":
+                    target = Path(folder, "site", file)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file.locate(), target)
+        Path(folder, "Dockerfile").write_text(
+            f"FROM {base}\n"
+            "RUN ln -sf $(command -v python3) /usr/local/bin/python && python3 -m venv /opt/ssr\n"
+            "COPY site /opt/ssr/lib/python3.11/site-packages\n"
+            "RUN site=$(python3 -c 'import site; print(site.getsitepackages()[0])') && mkdir -p $site && "
+            "cp -r /opt/ssr/lib/python3.11/site-packages/* $site/\n"
+        )
+        build = ["docker", "build", "--quiet", "--network=none", "--tag", "ssr-test-verifier:1", folder]
+        subprocess.run(build, check=True, capture_output=True)
+    yield "ssr-test-verifier:1"
+    subprocess.run(["docker", "image", "rm", "--force", "ssr-test-verifier:1"], check=False, capture_output=True)
+
+
+def _needed_by(packages: Sequence[str]) -> Iterator[str]:
+    """Yield packages, and all that they need without an extra."""
+    waiting, seen = list(packages), set[str]()
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        yield name
+        for text in metadata.requires(name) or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
 
 
 def _readable_by_all(entry: tarfile.TarInfo) -> tarfile.TarInfo:
