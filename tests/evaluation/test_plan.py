@@ -145,6 +145,33 @@ def test_a_dry_run_shows_mirrors(
     assert plan["rows"][0]["clone_source"] == f"file://{tmp_path}/git/acme/shop.git"
 
 
+@pytest.mark.parametrize("command", ["eval", "run"])
+def test_an_address_is_no_image(
+    dataset,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    which = ["--predictions", "gold"] if command == "eval" else ["--solver", "search"]
+    argv = [command, str(dataset.path), *which, "--out", str(tmp_path / "out"), *dataset.common[:2]]
+    argv += ["--sandbox", "remote:http://127.0.0.1:1", "--dry-run", "--json"]
+    for python, kind in (([], EnvironmentKind.SYSTEM), (["--python", "python3"], EnvironmentKind.GIVEN)):
+        code = main([*argv, *python])
+        plan = json.loads(capsys.readouterr().out)
+        assert (code, obstacles(plan)) == (0, [None, None])
+        assert {(row["environment"], row["image"]) for row in plan["rows"]} == {(kind, "")}
+
+
+def test_a_dry_run_opens_no_solver(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    absent = tmp_path / "absent.json"
+    argv = ["run", str(dataset.path), "--solver", f"scripted:{absent}", "--out", str(tmp_path / "out")]
+    assert main([*argv, *dataset.common, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["can_run"] == 2
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_image_file_must_exist(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
     (tmp_path / "apptainer").write_text("#!/bin/sh\n")
     (tmp_path / "apptainer").chmod(0o755)
