@@ -34,7 +34,7 @@ from harness.remote_sandboxes.calls import (
 from harness.remote_sandboxes.connection import batches
 from harness.remote_sandboxes.http_transport import RETRIED, client_options
 from harness.remote_sandboxes.messages import Reply, Request
-from harness.remote_sandboxes.transport import RETRY_S
+from harness.remote_sandboxes.transport import RETRY_S, UnreachableError
 from harness.remote_sandboxes.trees import ROOT, Tree, TreeReader, tree_id
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits
@@ -158,7 +158,7 @@ class AsyncSandboxClient:
                 if response.status_code not in RETRIED:
                     raise SandboxUnavailableError(f"{self.url} is not a sandbox server: {reason}")
             if time.monotonic() > deadline:
-                raise SandboxUnavailableError(f"the sandbox server {self.url} cannot be reached: {reason}")
+                raise UnreachableError(f"the sandbox server {self.url} cannot be reached: {reason}")
             await asyncio.sleep(_PAUSE_S)
 
     async def _clean_up(self, request: Request) -> None:

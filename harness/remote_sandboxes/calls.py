@@ -106,6 +106,8 @@ class HostDescription:
     """How long a sandbox stays open without a call or a heartbeat."""
     max_bytes: int
     """The largest call."""
+    slots: int = 0
+    """Maximum number of open sandboxes; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

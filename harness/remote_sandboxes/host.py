@@ -223,6 +223,7 @@ class SandboxHost:
                 self._identity,
                 settings.lease_s,
                 settings.max_bytes,
+                settings.slots,
             )
         )
 

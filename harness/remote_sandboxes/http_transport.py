@@ -14,7 +14,7 @@ from harness.models.urls import hidden, is_loopback
 from harness.remote_sandboxes.calls import ErrorCode, Refusal, RemoteError
 from harness.remote_sandboxes.frames import FrameKind, FrameReader
 from harness.remote_sandboxes.messages import Reply, Request
-from harness.remote_sandboxes.transport import RETRY_S, check_stopped
+from harness.remote_sandboxes.transport import RETRY_S, UnreachableError, check_stopped
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
 from pytest_ssr.interrupts import POLL_S
 from pytest_ssr.records.decoding import decode_or_none, json_object
@@ -69,7 +69,7 @@ class HttpTransport:
             if attempt.made_progress:
                 deadline, pause_s, attempt.made_progress = time.monotonic() + retry_s, _FIRST_PAUSE_S, False
             if time.monotonic() >= deadline:
-                raise SandboxUnavailableError(f"the sandbox server {self.name} cannot be reached: {reason}")
+                raise UnreachableError(f"the sandbox server {self.name} cannot be reached: {reason}")
             _sleep(pause_s, may_stop=may_stop)
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+from pytest_ssr.progress import counted
 from pytest_ssr.sandbox.filesystem.workdirs import reap
-from pytest_ssr.sandbox.protocol import Availability, SandboxProvider
+from pytest_ssr.sandbox.protocol import Availability, SandboxProvider, Slotted
 
-__all__ = ["SANDBOXES", "SandboxName", "choose", "load_provider", "probe_all", "reap"]
+__all__ = ["SANDBOXES", "SandboxName", "choose", "load_provider", "probe_all", "reap", "require_slots"]
 
 SANDBOXES = {
     "apptainer": "pytest_ssr.sandbox.apptainer:ApptainerProvider",
@@ -100,6 +101,17 @@ def choose(
             "not run without one; to run it anyway, use --sandbox process (--ssr-sandbox process under pytest)"
         )
     return load_provider("process", extra)
+
+
+def require_slots(provider: SandboxProvider, needed: int) -> None:
+    """Raise SettingsError for a provider that cannot have so many sandboxes open: a run would wait for itself."""
+    slots = provider.slots if isinstance(provider, Slotted) else 0
+    if 0 < slots < needed:
+        raise SettingsError(
+            f"this run needs {needed} sandboxes at the same time, and the servers of {provider.name} have "
+            f"{counted(slots, 'slot')} in all; start them with more --slots, or choose fewer --jobs",
+            option="sandbox",
+        )
 
 
 def probe_all() -> dict[str, Availability]:
