@@ -207,6 +207,8 @@ class Grader:
         """
         if instance.id in self.blocked:
             raise self.blocked[instance.id]
+        if self.images:
+            instance.sandbox(self.images)  # Raises the error of a row without an image.
         if self._task is None or self._task.instance is not instance:
             self.report(f"{instance.id}: writing its tree and running the reference solution")
             self.close()
@@ -244,7 +246,9 @@ class Grader:
 
     def sandbox_of(self, instance: Instance) -> str:
         """Return the name of the sandbox of an instance's tests."""
-        return instance.sandbox(self.images) if self.images else self.sandbox
+        if not self.images:
+            return self.sandbox
+        return instance.sandbox(self.images) if instance.image else self.images
 
 
 def fault_of(error: Exception, instance: Instance) -> Reason:

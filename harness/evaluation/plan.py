@@ -128,7 +128,11 @@ class Planner:
         This takes two seconds at most, unless git or the engine hangs: what does not answer in time may still work.
         """
         obstacles: dict[str, Blocked] = {}
-        checks: list[Callable[[Sequence[Instance]], dict[str, Blocked]]] = [_invalid_rows, _without_tests]
+        checks: list[Callable[[Sequence[Instance]], dict[str, Blocked]]] = [
+            _invalid_rows,
+            _without_tests,
+            self._without_name,
+        ]
         if not elsewhere:
             checks += [self._without_image, self._without_repository, self._without_runner, self._without_interpreter]
         for check in checks:
@@ -186,6 +190,16 @@ class Planner:
         for kind, using in by_kind.items():
             is_engine = kind in _ENGINE_KINDS
             obstacles |= self._without_docker_image(using) if is_engine else self._without_apptainer_image(using)
+        return obstacles
+
+    def _without_name(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Find the rows that have to run in their own images and name none."""
+        obstacles: dict[str, Blocked] = {}
+        for instance in instances if self.grader.images else ():
+            try:
+                instance.sandbox(self.grader.images)
+            except InstanceError as error:
+                obstacles[instance.id] = Blocked(Obstacle.NO_IMAGE, str(error))
         return obstacles
 
     def _without_docker_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:

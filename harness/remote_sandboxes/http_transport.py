@@ -21,7 +21,7 @@ from pytest_ssr.records.decoding import decode_or_none, json_object
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 TOKEN_VARIABLE = "SSR_SANDBOX_TOKEN"
-_CALLS, _RECEIVED, _MEDIA_TYPE = "/v1/calls", "received", "application/octet-stream"
+CALLS, RECEIVED, MEDIA_TYPE = "/v1/calls", "received", "application/octet-stream"
 _CONNECT_S, _WRITE_S = 5.0, 60.0
 _SILENCE_S = 50 * POLL_S
 """A server sends something at least every POLL_S; after this time without, the connection counts as lost."""
@@ -39,7 +39,7 @@ class HttpTransport:
     def __init__(self, url: str, *, token: str | None = None, retry_s: float = RETRY_S) -> None:
         """token: None for that of the environment. retry_s: see `call`. Raises SettingsError for an invalid URL."""
         self.name, self._retry_s = url.rstrip("/"), retry_s
-        self._client = httpx.Client(**client_options(url, token, _MEDIA_TYPE, _SILENCE_S))
+        self._client = httpx.Client(**client_options(url, token, MEDIA_TYPE, _SILENCE_S))
 
     def call(
         self,
@@ -79,14 +79,14 @@ class HttpTransport:
 
     def _send(self, attempt: _Attempt) -> Reply | None:
         """Return the reply, None if the response ends before it, or if a proxy cannot reach the server."""
-        url, parameters = self.name + _CALLS, {_RECEIVED: attempt.received}
+        url, parameters = self.name + CALLS, {RECEIVED: attempt.received}
         with self._client.stream("POST", url, params=parameters, content=attempt.body) as response:
             if response.status_code in RETRIED:
                 return None
             if response.status_code != 200:
                 response.read()
                 raise self._refusal(response)
-            if response.headers.get("content-type") != _MEDIA_TYPE:
+            if response.headers.get("content-type") != MEDIA_TYPE:
                 raise SandboxUnavailableError(f"{self.name} is not a sandbox server")
             return attempt.read(response)
 

@@ -14,9 +14,16 @@ from images import images_of
 from rows import BASE, written
 
 from harness.cli.main import main
-from harness.evaluation.plan import EnvironmentKind, Obstacle
+from harness.datasets.environments import Environments
+from harness.datasets.families import read_row
+from harness.datasets.instance import InstanceError
+from harness.datasets.repositories import Repositories
+from harness.evaluation.grading import Grader
+from harness.evaluation.plan import EnvironmentKind, Obstacle, Planner
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.sandbox.mirrors import VARIABLE
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
 
 
 def planned(path: Path, out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
@@ -162,6 +169,22 @@ def test_an_address_is_no_image(
         plan = json.loads(capsys.readouterr().out)
         assert (code, obstacles(plan)) == (0, [None, None])
         assert {(row["environment"], row["image"]) for row in plan["rows"]} == {(kind, "")}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_bug_without_an_image_is_blocked(dataset, tmp_path: Path, elsewhere: bool):
+    rows = dataset.rows_again()
+    rows[0] |= {"artifact_id": "a" * 20}
+    rows[1] |= {"artifact_id": "b" * 20, "image_name": "/absent.sif"}
+    instances = [read_row(row, "row") for row in rows]
+    store = Store(tmp_path / "store")
+    grader = Grader(store, Repositories(store, None), Environments(store, None), RuleSettings(), images="apptainer")
+    blocked = Planner(grader).blocked(instances[:1], elsewhere=elsewhere)
+    assert [b.obstacle for b in blocked.values()] == [Obstacle.NO_IMAGE]
+    assert Planner(grader).plan(instances[:1])[0].image == ""
+    with pytest.raises(InstanceError):
+        grader.task(instances[0])
+    assert instances[1].sandbox("apptainer") == "apptainer:/absent.sif"
 
 
 def test_a_dry_run_opens_no_solver(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
