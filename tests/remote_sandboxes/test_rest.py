@@ -254,7 +254,10 @@ def examples(language: str) -> str:
 
 @pytest.mark.parametrize(
     ("language", "command", "output"),
-    [("bash", ["bash", "-euo", "pipefail", "-c"], "42\n\n42\n\n"), ("python", [sys.executable, "-c"], "0 b'42\\n'\n")],
+    [
+        ("bash", ["bash", "-euo", "pipefail", "-c"], "42\n\n42\n\n/ value\n\n"),
+        ("python", [sys.executable, "-c"], "0 b'42\\n'\n"),
+    ],
 )
 def test_the_examples_run_as_printed(
     language: str, command: list[str], output: str, served: tuple[str, SandboxHost], tmp_path: Path
