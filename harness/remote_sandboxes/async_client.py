@@ -13,6 +13,7 @@ import httpx
 
 from harness.remote_sandboxes import rest
 from harness.remote_sandboxes.calls import (
+    SCRIPT,
     AddTree,
     Arguments,
     Cancel,
@@ -31,12 +32,12 @@ from harness.remote_sandboxes.calls import (
     RemoteError,
     TreeEntry,
     Write,
+    pairs_of,
 )
 from harness.remote_sandboxes.connection import batches
 from harness.remote_sandboxes.frames import FrameKind, FrameReader
 from harness.remote_sandboxes.http_transport import CALLS, MEDIA_TYPE, RECEIVED, RETRIED, client_options
 from harness.remote_sandboxes.messages import Reply, Request
-from harness.remote_sandboxes.sandbox import SCRIPT, pairs_of
 from harness.remote_sandboxes.transport import RETRY_S, UnreachableError
 from harness.remote_sandboxes.trees import ROOT, Tree, TreeReader, tree_id
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError

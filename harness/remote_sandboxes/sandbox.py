@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from harness.remote_sandboxes.calls import (
+    SCRIPT,
     Answer,
     Converse,
     Diff,
@@ -18,6 +19,7 @@ from harness.remote_sandboxes.calls import (
     RemoteError,
     Remove,
     Write,
+    pairs_of,
 )
 from harness.remote_sandboxes.connection import Connection
 from harness.remote_sandboxes.messages import Reply
@@ -28,8 +30,6 @@ from pytest_ssr.records.decoding import json_object
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError
-
-SCRIPT = "evaluate.sh"
 
 
 class RemoteSandbox:
@@ -164,11 +164,6 @@ class RemoteRpcSession:
     def __exit__(self, *exc_info: object) -> None:
         """Close it."""
         self.close()
-
-
-def pairs_of(env: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
-    """Return variables as a call holds them."""
-    return tuple(env.items()) if env is not None else None
 
 
 def _blob(reply: Reply) -> bytes:
