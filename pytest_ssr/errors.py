@@ -7,7 +7,8 @@ SsrError
 │   └── DiffError               a submitted diff cannot be read, or does not apply
 ├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
 │   ├── SandboxUnavailableError it does not work on this machine
-│   │   └── EnvironmentsDifferError a machine of a cluster has other packages than the run
+│   │   ├── EnvironmentsDifferError a machine of a cluster has other packages than the run
+│   │   └── UnreachableError    a sandbox server does not answer
 │   ├── WorkerLostError         a unit of work has lost its worker each time
 │   ├── UnresponsiveError       a container does not answer
 │   └── RemoteError             a sandbox server refuses a call, or the call failed there

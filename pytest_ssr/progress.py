@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 Progress = Callable[[int, int], None]
 """Called from time to time, in any thread, with the numbers of tests collected and tests run.
@@ -26,6 +29,47 @@ def format_duration(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, such as `1 test` and `2 tests`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+class Waits:
+    """What threads of this process wait for at the moment, which progress lines show."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+    @property
+    def text(self) -> str:
+        """What is added to a progress line; empty if no thread waits."""
+        with self._lock:
+            return "".join(f", waits for {what}" for what, count in sorted(self._counts.items()) if count)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call a method whenever a wait begins or ends, as long as its object exists."""
+        with self._lock:
+            self._watchers = [w for w in self._watchers if w() is not None] + [weakref.WeakMethod(changed)]
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show that this thread waits for something during the block."""
+        self._count(what, 1)
+        try:
+            yield
+        finally:
+            self._count(what, -1)
+
+    def _count(self, what: str, change: int) -> None:
+        with self._lock:
+            self._counts[what] += change
+            watchers = [w() for w in self._watchers]
+        for changed in watchers:
+            if changed is not None:
+                changed()
+
+
+waits = Waits()
+"""Those of this process."""
 
 
 class ProgressLines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -56,11 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         origins = parsed.settings.origins
         parsed.settings.check()
         install_signal_handlers()
+        from harness.cli.terminal import NoteHandler, close_terminals
+
+        handler, logger = NoteHandler(), logging.getLogger("harness")
+        logger.addHandler(handler)
         try:
             return parsed.run(parsed.settings)
         finally:
-            from harness.cli.terminal import close_terminals
-
+            logger.removeHandler(handler)
             close_terminals()
     except SsrError as error:
         _report_error(error, origins, as_json="--json" in argv)

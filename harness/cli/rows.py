@@ -64,13 +64,28 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     report: called with each mismatch, and with what a server lacks; neither is an error.
     """
     run = settings.evaluation
-    instances = chosen_rows(run.dataset, run.selection)
-    store = Store(run.store or run.out / ".ssr")
-    require_own_images(run.instances, run.execution)
+    store, instances = _open_rows(run)
     if isinstance(settings, EvalSettings):
         predictions = read_predictions(settings.predictions, instances, report)
         return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
     return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True, report=report)
+
+
+def rows_to_plan(
+    settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None
+) -> tuple[Grader, Sequence[Instance]]:
+    """Return the grader of a run, and the rows that it would grade; opens no solver. See `open_work`."""
+    store, instances = _open_rows(settings.evaluation)
+    if isinstance(settings, EvalSettings):
+        predicted = {p.instance_id for p in read_predictions(settings.predictions, instances, report)}
+        instances = [i for i in instances if i.id in predicted]
+    return _open_grader(settings, store, keep_trees=isinstance(settings, RunSettings)), instances
+
+
+def _open_rows(run: EvaluationSettings) -> tuple[Store, list[Instance]]:
+    instances = chosen_rows(run.dataset, run.selection)
+    require_own_images(run.instances, run.execution)
+    return Store(run.store or run.out / ".ssr"), instances
 
 
 def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_trees: bool) -> Grader:

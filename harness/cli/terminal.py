@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from harness.records.job_reports import STATUS_LINES, JobReport, Stage
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.interrupts import Background, background, pause
-from pytest_ssr.progress import format_duration
+from pytest_ssr.progress import format_duration, waits
 
 _EVERY_S, _TICK_S = 15.0, 1.0
 """Seconds after which a status line is repeated in a log, so that a step that takes long is seen to be alive."""
@@ -87,6 +88,15 @@ def close_terminals() -> None:
         terminal.close()
 
 
+class NoteHandler(logging.Handler):
+    """Writes the log of this package between the lines of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line to the open terminal, or to standard error."""
+        note = next((terminal.note for terminal in list(_opened)), Terminal._write_note)
+        note(record.getMessage())
+
+
 class Terminal:
     """Writes lines to standard output, and the status line to standard error; nothing if quiet, except status lines."""
 
@@ -103,6 +113,8 @@ class Terminal:
         weakref.finalize(self, self._heartbeat.stop)
         self.suffix: Callable[[], str] = lambda: ""
         """Returns what is added to every status line, such as how many workers are busy."""
+        self._status = ""
+        waits.watch(self._show_wait)
         self._start = time.monotonic()
 
     @property
@@ -127,7 +139,8 @@ class Terminal:
 
     def status(self, line: str) -> None:
         """Show a status line, which the next line replaces."""
-        line += self.suffix()
+        self._status = line
+        line += self.suffix() + (waits.text if line else "")
         if self._followed:
             self._follow(JobReport(status=escaped_line(line)))
         elif self._live:
@@ -139,9 +152,15 @@ class Terminal:
         elif not self._quiet:
             self._heartbeat.show(line)
 
+    def _show_wait(self) -> None:
+        if self._status:
+            self.status(self._status)
+
     def close(self) -> None:
         """Stop the repetition of the status line."""
+        self._status = ""
         self._heartbeat.stop()
+        _opened.discard(self)
 
     def note(self, line: str) -> None:
         """Print a progress line to standard error; standard output is for results."""

@@ -60,8 +60,11 @@ class Instance:
 
     @property
     def image(self) -> str:
-        """The image of its environment: the row's, else the one named by its family's convention."""
-        if self.named_image:
+        """The image of its environment: the row's, else the one named by its family's convention.
+
+        Empty for a bug of ours that names none: nobody has made images of these.
+        """
+        if self.named_image or self.artifact_id:
             return self.named_image
         if self.family == "swe-gym":
             return f"xingyaoww/sweb.eval.x86_64.{self.id.replace('__', '_s_').lower()}:latest"
@@ -73,7 +76,12 @@ class Instance:
         """Return the name of a sandbox that runs its image with an engine, `docker` or `apptainer`.
 
         Apptainer also takes absolute paths, of a `.sif` or a folder, and references such as `oras://host/name`.
+        Raises InstanceError if it has no image.
         """
+        if not self.image:
+            raise InstanceError(
+                f"{self.id} names no image; name the project's with --sandbox {engine}:IMAGE, or by ssr export --image"
+            )
         if engine == "docker":
             return f"docker:{self.image}"
         is_reference = self.image.startswith("/") or "://" in self.image

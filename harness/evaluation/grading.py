@@ -31,6 +31,7 @@ from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import Grade, grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
+from pytest_ssr.sandbox import SandboxName
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, key_of
 
@@ -66,10 +67,10 @@ class Grader:
 
     def key(self, instance: Instance, patch: str) -> str:
         """Return the key of a result: a hash of everything that it depends on."""
-        sandbox = self._sandbox(instance)
-        # An image has its own interpreter, even if this machine has one at the same path.
-        own_interpreter = ":" in sandbox
-        python = str(self.environments.python or "") if own_interpreter else self.environments.environment_key(instance)
+        sandbox = self.sandbox_of(instance)
+        # Another system has its own interpreter, even if this machine has one at the same path.
+        has_own_system = SandboxName.parse(sandbox).has_own_system
+        python = str(self.environments.python or "") if has_own_system else self.environments.environment_key(instance)
         report_options = (self.logs, self._full)
         return key_of(code_hash(), instance.key, patch, sandbox, python, self.settings.time_limit_s, *report_options)
 
@@ -206,6 +207,8 @@ class Grader:
         """
         if instance.id in self.blocked:
             raise self.blocked[instance.id]
+        if self.images:
+            instance.sandbox(self.images)  # Raises the error of a row without an image.
         if self._task is None or self._task.instance is not instance:
             self.report(f"{instance.id}: writing its tree and running the reference solution")
             self.close()
@@ -214,10 +217,10 @@ class Grader:
             self._task = open_task(
                 instance,
                 self.repositories,
-                None if self.images else self.environments,
+                self._environments(instance),
                 self.store,
                 settings=self.settings,
-                sandbox=self._sandbox(instance),
+                sandbox=self.sandbox_of(instance),
                 keep=self.keep_trees,
             )
         return self._task
@@ -236,8 +239,16 @@ class Grader:
             if opened is not None and not self.keep_trees:
                 discard_trees(opened, self.store)
 
-    def _sandbox(self, instance: Instance) -> str:
-        return instance.sandbox(self.images) if self.images else self.sandbox
+    def _environments(self, instance: Instance) -> Environments | None:
+        """Return what provides the interpreter; None if one of the sandbox's own system is to be found."""
+        has_own_system = SandboxName.parse(self.sandbox_of(instance)).has_own_system
+        return self.environments if self.environments.python is not None or not has_own_system else None
+
+    def sandbox_of(self, instance: Instance) -> str:
+        """Return the name of the sandbox of an instance's tests."""
+        if not self.images:
+            return self.sandbox
+        return instance.sandbox(self.images) if instance.image else self.images
 
 
 def fault_of(error: Exception, instance: Instance) -> Reason:

@@ -22,11 +22,12 @@ from harness.evaluation.grading import Grader
 from pytest_ssr.errors import MissingExtraError, ProjectError, SandboxError, SsrError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.project.interpreter import find_interpreter
+from pytest_ssr.sandbox import SandboxName
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.sandbox.mirrors import image_source
 
 _ANSWER_S = 1.5
-_DOCKER = "docker:"
+_ENGINE_KINDS = ("docker", "gvisor")
 _COPIES = 2
 """A tree is written once for its instance, and once more as a snapshot."""
 
@@ -52,6 +53,8 @@ class EnvironmentKind(StrEnum):
     BUILT = "built"
     """uv builds it."""
     IMAGE = "image"
+    SYSTEM = "system"
+    """It is that of the machine whose sandboxes are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,11 @@ class Planner:
         This takes two seconds at most, unless git or the engine hangs: what does not answer in time may still work.
         """
         obstacles: dict[str, Blocked] = {}
-        checks: list[Callable[[Sequence[Instance]], dict[str, Blocked]]] = [_invalid_rows, _without_tests]
+        checks: list[Callable[[Sequence[Instance]], dict[str, Blocked]]] = [
+            _invalid_rows,
+            _without_tests,
+            self._without_name,
+        ]
         if not elsewhere:
             checks += [self._without_image, self._without_repository, self._without_runner, self._without_interpreter]
         for check in checks:
@@ -134,27 +141,33 @@ class Planner:
 
     def _row(self, instance: Instance, blocked: Blocked | None) -> RowPlan:
         image, python = self._image(instance), self.grader.environments.python
-        kind = EnvironmentKind.IMAGE if image else EnvironmentKind.GIVEN if python else EnvironmentKind.BUILT
+        is_pulled = bool(image) and self._sandbox(instance).kind in _ENGINE_KINDS
         size = self._image_bytes.get(image)
         seconds = self.grader.expected_s(instance)
         return RowPlan(
             instance.id,
             self._runners.get(instance.id, ""),
-            kind,
+            self._environment(instance),
             python=str(python or ""),
             image=image,
             image_is_here=size is not None if image in self._image_bytes else None,
             image_bytes=size,
-            image_source=image_source(image) if size is None and self._sandbox(instance).startswith(_DOCKER) else "",
+            image_source=image_source(image) if size is None and is_pulled else "",
             clone_source=self._clone_source(instance),
             seconds=None if math.isinf(seconds) else seconds,
             disk_bytes=self._disk_bytes(instance),
             blocked=blocked,
         )
 
-    def _sandbox(self, instance: Instance) -> str:
-        grader = self.grader
-        return instance.sandbox(grader.images) if grader.images else grader.sandbox
+    def _sandbox(self, instance: Instance) -> SandboxName:
+        return SandboxName.parse(self.grader.sandbox_of(instance))
+
+    def _environment(self, instance: Instance) -> EnvironmentKind:
+        if self._image(instance):
+            return EnvironmentKind.IMAGE
+        if self.grader.environments.python is not None:
+            return EnvironmentKind.GIVEN
+        return EnvironmentKind.SYSTEM if self._sandbox(instance).address else EnvironmentKind.BUILT
 
     def _clone_source(self, instance: Instance) -> str:
         if instance.invalid or not self._needs_clone(instance) or self._clone(instance.repo) is not None:
@@ -166,19 +179,27 @@ class Planner:
         return not self.grader.images and not instance_folder(instance, self.grader.store).is_dir()
 
     def _image(self, instance: Instance) -> str:
-        return "" if instance.invalid else self._sandbox(instance).partition(":")[2]
+        return "" if instance.invalid else self._sandbox(instance).image
 
     def _without_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         obstacles: dict[str, Blocked] = {}
         by_kind = defaultdict(list)
         for instance in instances:
-            by_kind[self._sandbox(instance).partition(":")[0]].append(instance)
+            if self._image(instance):
+                by_kind[self._sandbox(instance).kind].append(instance)
         for kind, using in by_kind.items():
-            with_image = [i for i in using if self._image(i)]
-            if kind == "apptainer":
-                obstacles |= self._without_apptainer_image(with_image)
-            elif with_image:
-                obstacles |= self._without_docker_image(with_image)
+            is_engine = kind in _ENGINE_KINDS
+            obstacles |= self._without_docker_image(using) if is_engine else self._without_apptainer_image(using)
+        return obstacles
+
+    def _without_name(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Find the rows that have to run in their own images and name none."""
+        obstacles: dict[str, Blocked] = {}
+        for instance in instances if self.grader.images else ():
+            try:
+                instance.sandbox(self.grader.images)
+            except InstanceError as error:
+                obstacles[instance.id] = Blocked(Obstacle.NO_IMAGE, str(error))
         return obstacles
 
     def _without_docker_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
@@ -194,7 +215,7 @@ class Planner:
 
     def _without_apptainer_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Look up the images that are files; references are left to Apptainer, which has its own cache."""
-        if instances and shutil.which("apptainer") is None:
+        if shutil.which("apptainer") is None:
             blocked = Blocked(Obstacle.NO_ENGINE, "apptainer is not installed; install it, or use --images docker")
             return {i.id: blocked for i in instances}
         obstacles = {}
@@ -211,11 +232,11 @@ class Planner:
         return obstacles
 
     def _without_interpreter(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
-        """Check the interpreter that is named, or that uv can build environments; images have their own."""
+        """Check the interpreter that is named, or that uv can build environments; other systems have their own."""
         obstacles: dict[str, Blocked] = {}
         by_need = defaultdict(list)
         for instance in instances:
-            if not self._image(instance):
+            if not self._sandbox(instance).has_own_system:
                 by_need[self._runners.get(instance.id, PYTEST.name) == PYTEST.name].append(instance)
         for needs_pytest, using in by_need.items():
             if blocked := self._unusable_interpreter(needs_pytest=needs_pytest):

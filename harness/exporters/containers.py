@@ -74,9 +74,13 @@ def _text(data: bytes, name: str) -> str:
         raise damaged(f"the {name} is not valid UTF-8") from None
 
 
-def _rows(group: Group, choices: Choices) -> Iterator[Row]:
-    if not choices.image:
+def _require_image(image: str) -> None:
+    if not image:
         raise SettingsError("slime-prompts needs --image: the container image that contains the project")
+
+
+def _rows(group: Group, choices: Choices) -> Iterator[Row]:
+    _require_image(choices.image)
     assert group.task is not None
     task: Task = group.task
     artifact = task.artifact()
@@ -102,6 +106,7 @@ def _rows(group: Group, choices: Choices) -> Iterator[Row]:
 def _row_of(instance: Instance, choices: Choices) -> Row:
     """Return the row of an instance: the example's protocol `swebench` grades it by `remote_env_info`, without ours."""
     prompt, image = statement_of(instance), choices.image or instance.image
+    _require_image(image)
     where = {"instance_id": instance.id, "image": image, "workdir": choices.workdir, "problem_statement": prompt}
     known = {name: value for name, value in row_of(instance).items() if name != "patch"}
     environment = {**known, **where, "environment_setup_commit": instance.base_commit}

@@ -113,7 +113,8 @@ class Library:
         if grade is None:
             reason = "it has no grade: it was cut off, or its record is damaged or from another release"
             return RolloutContext(task, verdict={"resolved": None, "reason": reason, "infra": True}, patch=patch)
-        reward, components = grade.reward, {"resolved": grade.reward}
+        reward = solver_reward(grade.verdict)
+        components = {"resolved": reward}
         judge_rewards = self.index.judge_rewards(location.id)
         if len(judge_rewards) == 1:
             reward, components["judge"] = judge_rewards[0]["reward"], judge_rewards[0]["score"]

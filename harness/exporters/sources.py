@@ -187,8 +187,12 @@ def _add_episode(index: Index, recorded: Episode, data: Mapping[str, Any], rule:
             rate=episode.rate,
         )
     for rollout in episode.rollouts:
-        if rollout.score is not None and rollout.reward is not None:
-            index.add("judge_rewards", rollout=rollout.id, reward=rollout.reward, score=rollout.score)
+        _add_judge_reward(index, rollout)
+
+
+def _add_judge_reward(index: Index, rollout: Attempt) -> None:
+    if rollout.score is not None and rollout.reward is not None:
+        index.add("judge_rewards", rollout=rollout.id, reward=rollout.reward, score=rollout.score)
 
 
 def _fill_injections(index: Index, store: Path) -> None:
@@ -241,6 +245,8 @@ def _fill_rollouts(index: Index, number: int, store: Path, report_skip: ReportSk
             continue
         if not new:
             report_skip(folder.name, SkippedError(SkipCode.DUPLICATE))
+        elif grade is not None:
+            _add_judge_reward(index, grade)
 
 
 def _header(path: Path) -> dict[str, Any]:

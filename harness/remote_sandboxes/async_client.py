@@ -13,11 +13,13 @@ import httpx
 
 from harness.remote_sandboxes import rest
 from harness.remote_sandboxes.calls import (
+    SCRIPT,
     AddTree,
     Arguments,
     Cancel,
     Close,
     Describe,
+    Diff,
     ErrorCode,
     Exec,
     Heartbeat,
@@ -30,14 +32,18 @@ from harness.remote_sandboxes.calls import (
     RemoteError,
     TreeEntry,
     Write,
+    pairs_of,
 )
 from harness.remote_sandboxes.connection import batches
-from harness.remote_sandboxes.http_transport import RETRIED, client_options
+from harness.remote_sandboxes.frames import FrameKind, FrameReader
+from harness.remote_sandboxes.http_transport import CALLS, MEDIA_TYPE, RECEIVED, RETRIED, client_options
 from harness.remote_sandboxes.messages import Reply, Request
-from harness.remote_sandboxes.transport import RETRY_S
+from harness.remote_sandboxes.transport import RETRY_S, UnreachableError
 from harness.remote_sandboxes.trees import ROOT, Tree, TreeReader, tree_id
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
+from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits
+from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 _PAUSE_S = 0.5
 _SILENCE_S = 60.0
@@ -71,7 +77,7 @@ class AsyncSandboxClient:
 
     async def open(
         self,
-        tree: Path | None = None,
+        tree: str | Path | None = None,
         *,
         mount_at: str = "/workspace",
         readable: Sequence[str] = (),
@@ -83,7 +89,7 @@ class AsyncSandboxClient:
             self._heart = asyncio.create_task(self._beat(lease_s / _BEATS_PER_LEASE))
         described = Tree(Path(), _EMPTY, tree_id(_EMPTY))
         if tree is not None:
-            described = await asyncio.to_thread(self._reader.read, tree)
+            described = await asyncio.to_thread(self._reader.read, Path(tree))
         while missing := (await self.call(AddTree(described.entries))).read(Missing).digests:
             parts = batches(described, set(missing))
             while part := await asyncio.to_thread(next, parts, None):
@@ -93,11 +99,13 @@ class AsyncSandboxClient:
         self._open.add(sandbox.id)
         return sandbox
 
-    async def call(self, arguments: Arguments, *blobs: bytes, sandbox: str = "") -> Reply:
-        """Make a call; raises the error that the server reports."""
+    async def call(
+        self, arguments: Arguments, *blobs: bytes, sandbox: str = "", on_output: OutputListener | None = None
+    ) -> Reply:
+        """Make a call; raises the error that the server reports. on_output: called with parts of its output."""
         request = Request(arguments, sandbox, blobs)
         try:
-            reply = await self._send(request)
+            reply = await self._send(request, on_output)
         except asyncio.CancelledError:
             # Nobody waits for the reply.
             await self._clean_up(Request(Cancel(request.key)))
@@ -136,29 +144,31 @@ class AsyncSandboxClient:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def _send(self, request: Request) -> Reply:
+    async def _send(self, request: Request, on_output: OutputListener | None = None) -> Reply:
         """Send a call, again with the same key after a lost connection or while it runs, until its reply is there."""
-        kind, body, headers = type(request.arguments), rest.encode_request(request), {rest.KEY_HEADER: request.key}
-        method, path = rest.route_of(kind)
-        url = self.url + path.format(sandbox=request.sandbox)
+        attempt = _InJson(self._client, self.url, request)
+        if on_output is not None:
+            attempt = _InFrames(self._client, self.url, request, on_output)
         deadline = time.monotonic() + self._retry_s
         while True:
+            attempt.made_progress = False
             try:
-                response = await self._client.request(method, url, content=body, headers=headers)
+                status, reply = await attempt.make()
             except httpx.HTTPError as error:
                 reason = str(error) or type(error).__name__
             else:
-                if response.status_code == rest.RUNS:
-                    deadline = time.monotonic() + self._retry_s
-                    continue
-                reply = rest.decode_reply(kind, response.status_code, response.content)
                 if reply is not None:
                     return reply
-                reason = f"status {response.status_code}"
-                if response.status_code not in RETRIED:
+                if status == rest.RUNS:
+                    deadline = time.monotonic() + self._retry_s
+                    continue
+                reason = f"status {status}"
+                if status not in RETRIED:
                     raise SandboxUnavailableError(f"{self.url} is not a sandbox server: {reason}")
+            if attempt.made_progress:
+                deadline = time.monotonic() + self._retry_s
             if time.monotonic() > deadline:
-                raise SandboxUnavailableError(f"the sandbox server {self.url} cannot be reached: {reason}")
+                raise UnreachableError(f"the sandbox server {self.url} cannot be reached: {reason}")
             await asyncio.sleep(_PAUSE_S)
 
     async def _clean_up(self, request: Request) -> None:
@@ -172,6 +182,54 @@ class AsyncSandboxClient:
             await asyncio.sleep(pause_s)
             if self._open:
                 await self._clean_up(Request(Heartbeat(tuple(self._open))))
+
+
+class _InJson:
+    """A call in JSON, which is sent until its reply is there."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str, request: Request) -> None:
+        self._client, self._kind = client, type(request.arguments)
+        self._method, path = rest.route_of(self._kind)
+        self._url = url + path.format(sandbox=request.sandbox)
+        self._body, self._headers = rest.encode_request(request), {rest.KEY_HEADER: request.key}
+        self.made_progress = False
+        """Whether a part of the response has arrived before the connection was lost."""
+
+    async def make(self) -> tuple[int, Reply | None]:
+        """Send the call once; return the status of the response, and the reply if it is there."""
+        response = await self._client.request(self._method, self._url, content=self._body, headers=self._headers)
+        if response.status_code == rest.RUNS:
+            return response.status_code, None
+        return response.status_code, rest.decode_reply(self._kind, response.status_code, response.content)
+
+
+class _InFrames(_InJson):
+    """A call in frames, which carry output while a command runs."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str, request: Request, on_output: OutputListener) -> None:
+        super().__init__(client, url, request)
+        self._url, self._body, self._headers = url + CALLS, request.encode(), {"Content-Type": MEDIA_TYPE}
+        self._on_output, self._received = on_output, 0
+
+    async def make(self) -> tuple[int, Reply | None]:
+        """Send the call once; raises httpx.HTTPError if the response ends before the reply."""
+        parameters, frames = {RECEIVED: self._received}, FrameReader()
+        async with self._client.stream(
+            "POST", self._url, params=parameters, content=self._body, headers=self._headers
+        ) as response:
+            if response.status_code != httpx.codes.OK:
+                return response.status_code, rest.decode_reply(self._kind, response.status_code, await response.aread())
+            if response.headers.get("content-type") != MEDIA_TYPE:
+                return response.status_code, None
+            async for data in response.aiter_raw():
+                for kind, content in frames.feed(data):
+                    self.made_progress = True
+                    if kind is FrameKind.REPLY:
+                        return response.status_code, Reply.decode(content)
+                    if kind is FrameKind.OUTPUT:
+                        self._received += 1
+                        self._on_output(content)
+        raise httpx.RemoteProtocolError("the response ended before the reply")
 
 
 class AsyncSandbox:
@@ -189,11 +247,27 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         cwd: str | None = None,
+        on_output: OutputListener | None = None,
     ) -> ExecResult:
-        """Run a command and return its result; see `pytest_ssr.sandbox.protocol.Sandbox`."""
-        pairs = tuple(env.items()) if env is not None else None
-        call = Exec(tuple(argv), limits or Limits(), pairs, cwd)
-        return (await self._client.call(call, stdin, sandbox=self.id)).exec_result()
+        """Run a command and return its result; see `pytest_ssr.sandbox.protocol.Sandbox`.
+
+        on_output: called with parts of the output while the command runs.
+        """
+        call = Exec(tuple(argv), limits or Limits(), pairs_of(env), cwd, streams=on_output is not None)
+        return (await self._client.call(call, stdin, sandbox=self.id, on_output=on_output)).exec_result()
+
+    async def evaluate(
+        self,
+        script: bytes,
+        *,
+        limits: Limits | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: OutputListener | None = None,
+    ) -> ExecResult:
+        """Write a script to the scratch directory, run it in the tree, and return its result."""
+        path = f"{self.scratch}/{SCRIPT}"
+        await self.write(path, script, executable=True)
+        return await self.exec([path], limits=limits, env=env, on_output=on_output)
 
     async def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
         """Return the content of a regular file; raises FileNotFoundError, SandboxError."""
@@ -202,6 +276,10 @@ class AsyncSandbox:
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a regular file; raises SandboxError."""
         await self._client.call(Write(path, executable), data, sandbox=self.id)
+
+    async def diff(self) -> Patch:
+        """Return what has changed in the tree since the sandbox was opened, without caches and `.git`."""
+        return Patch.parse((await self._client.call(Diff(), sandbox=self.id)).blobs[0])
 
     async def close(self) -> None:
         """Kill running commands and remove every trace; idempotent."""

@@ -11,6 +11,8 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox.protocol import Image, Limit, Limits
 
 _LIMITS = Limits()
+SCRIPT = "evaluate.sh"
+"""The name of the script of `evaluate` in the scratch directory of a sandbox."""
 
 
 class ErrorCode(StrEnum):
@@ -106,6 +108,8 @@ class HostDescription:
     """How long a sandbox stays open without a call or a heartbeat."""
     max_bytes: int
     """The largest call."""
+    slots: int = 0
+    """Maximum number of open sandboxes; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +360,11 @@ class PullImage(Arguments):
     operation: ClassVar[Operation] = Operation.PULL_IMAGE
     result: ClassVar[type | None] = Image
     image: str
+
+
+def pairs_of(env: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
+    """Return variables as a call holds them."""
+    return tuple(env.items()) if env is not None else None
 
 
 ARGUMENTS: Mapping[Operation, type[Arguments]] = {cls.operation: cls for cls in Arguments.__subclasses__()}

@@ -223,6 +223,7 @@ class SandboxHost:
                 self._identity,
                 settings.lease_s,
                 settings.max_bytes,
+                settings.slots,
             )
         )
 
@@ -351,7 +352,7 @@ class SandboxHost:
         if not isinstance(self._provider, HoldsImages):
             raise RemoteError(
                 ErrorCode.NO_IMAGES,
-                f"the sandbox {self._provider.name} has no images; start the server with --sandbox docker:IMAGE",
+                f"the sandbox {self._provider.name} has no images; start the server with --sandbox docker",
             )
         return self._provider
 

@@ -14,14 +14,14 @@ from harness.models.urls import hidden, is_loopback
 from harness.remote_sandboxes.calls import ErrorCode, Refusal, RemoteError
 from harness.remote_sandboxes.frames import FrameKind, FrameReader
 from harness.remote_sandboxes.messages import Reply, Request
-from harness.remote_sandboxes.transport import RETRY_S, check_stopped
+from harness.remote_sandboxes.transport import RETRY_S, UnreachableError, check_stopped
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
 from pytest_ssr.interrupts import POLL_S
 from pytest_ssr.records.decoding import decode_or_none, json_object
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 TOKEN_VARIABLE = "SSR_SANDBOX_TOKEN"
-_CALLS, _RECEIVED, _MEDIA_TYPE = "/v1/calls", "received", "application/octet-stream"
+CALLS, RECEIVED, MEDIA_TYPE = "/v1/calls", "received", "application/octet-stream"
 _CONNECT_S, _WRITE_S = 5.0, 60.0
 _SILENCE_S = 50 * POLL_S
 """A server sends something at least every POLL_S; after this time without, the connection counts as lost."""
@@ -39,7 +39,7 @@ class HttpTransport:
     def __init__(self, url: str, *, token: str | None = None, retry_s: float = RETRY_S) -> None:
         """token: None for that of the environment. retry_s: see `call`. Raises SettingsError for an invalid URL."""
         self.name, self._retry_s = url.rstrip("/"), retry_s
-        self._client = httpx.Client(**client_options(url, token, _MEDIA_TYPE, _SILENCE_S))
+        self._client = httpx.Client(**client_options(url, token, MEDIA_TYPE, _SILENCE_S))
 
     def call(
         self,
@@ -69,7 +69,7 @@ class HttpTransport:
             if attempt.made_progress:
                 deadline, pause_s, attempt.made_progress = time.monotonic() + retry_s, _FIRST_PAUSE_S, False
             if time.monotonic() >= deadline:
-                raise SandboxUnavailableError(f"the sandbox server {self.name} cannot be reached: {reason}")
+                raise UnreachableError(f"the sandbox server {self.name} cannot be reached: {reason}")
             _sleep(pause_s, may_stop=may_stop)
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
@@ -79,14 +79,14 @@ class HttpTransport:
 
     def _send(self, attempt: _Attempt) -> Reply | None:
         """Return the reply, None if the response ends before it, or if a proxy cannot reach the server."""
-        url, parameters = self.name + _CALLS, {_RECEIVED: attempt.received}
+        url, parameters = self.name + CALLS, {RECEIVED: attempt.received}
         with self._client.stream("POST", url, params=parameters, content=attempt.body) as response:
             if response.status_code in RETRIED:
                 return None
             if response.status_code != 200:
                 response.read()
                 raise self._refusal(response)
-            if response.headers.get("content-type") != _MEDIA_TYPE:
+            if response.headers.get("content-type") != MEDIA_TYPE:
                 raise SandboxUnavailableError(f"{self.name} is not a sandbox server")
             return attempt.read(response)
 

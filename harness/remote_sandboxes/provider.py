@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
+import logging
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -12,17 +15,21 @@ from typing import TypeVar
 from harness.remote_sandboxes.calls import ErrorCode, ExecInImage, HostDescription, RemoteError
 from harness.remote_sandboxes.connection import Connection
 from harness.remote_sandboxes.sandbox import RemoteRpcSandbox, RemoteSandbox
-from harness.remote_sandboxes.transport import Transport
+from harness.remote_sandboxes.transport import Transport, UnreachableError
 from harness.remote_sandboxes.trees import TreeReader
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import pause
-from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
+from pytest_ssr.progress import waits
+from pytest_ssr.sandbox.protocol import Availability, ExecResult, KeepsIdle, Limits
 
 _WAIT_S = 600.0
 """How long to wait for a free slot."""
 _ELSEWHERE_S = 1.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
 _LATER = frozenset({ErrorCode.BUSY, ErrorCode.CACHE_FULL, ErrorCode.CLOSING})
+_SLOT = "a slot of the sandbox server"
+_REMEDY = "start it there: ssr sandbox-server"
+_logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -38,20 +45,33 @@ class RemoteProvider:
         self._connections = [Connection(transport) for transport in transports]
         self._turns = itertools.count()
         self._reader = TreeReader()
+        self._keepers: weakref.WeakSet[KeepsIdle] = weakref.WeakSet()
         self.image = ", ".join(transport.name for transport in transports)
         atexit.register(self.close)
 
     def probe(self) -> Availability:
-        """Try the sandboxes of all hosts."""
-        details = []
+        """Try the sandboxes of all hosts; those that cannot be reached are left out from then on."""
+        details, answering, lost = [], [], dict[Connection, UnreachableError]()
         for connection in self._connections:
             try:
                 description = _described(connection)
+            except UnreachableError as error:
+                lost[connection] = error
+                continue
             except SandboxError as error:
-                return Availability(False, error.message, error.remedy or "start it there: ssr sandbox-server")
+                return Availability(False, error.message, error.remedy or _REMEDY)
             if not description.works:
                 return Availability(False, f"{connection.transport.name}: {description.detail}", description.remedy)
+            answering.append(connection)
             details.append(f"{connection.transport.name}: {description.detail}")
+        if not answering:
+            return Availability(False, "; ".join(error.message for error in lost.values()), _REMEDY)
+        if lost:
+            names = ", ".join(connection.transport.name for connection in lost)
+            _logger.warning("going on without the sandbox servers that cannot be reached: %s", names)
+        for connection in lost:
+            connection.close()
+        self._connections = answering
         return Availability(True, "; ".join(details))
 
     def open(
@@ -67,7 +87,17 @@ class RemoteProvider:
             kind = RemoteRpcSandbox if opened.lower else RemoteSandbox
             return kind(connection, opened)
 
-        return _when_admitted(self._in_turn, open_on)
+        return _when_admitted(self._in_turn, open_on, self._make_room)
+
+    @property
+    def slots(self) -> int:
+        """How many sandboxes the hosts can have open; 0 if one of them does not tell. Raises SandboxError."""
+        counts = [connection.description.slots for connection in self._connections]
+        return sum(counts) if all(counts) else 0
+
+    def add_keeper(self, keeper: KeepsIdle) -> None:
+        """Let idle sandboxes give way to others; see Slotted."""
+        self._keepers.add(keeper)
 
     def image_digest(self) -> str:
         """Return a hash of the hosts' system; raises SandboxError if they differ."""
@@ -79,13 +109,18 @@ class RemoteProvider:
     def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
         """Run a command on a host with a free slot, in a sandbox without a tree; see WithImage."""
         call = ExecInImage(tuple(argv), limits)
-        return _when_admitted(self._in_turn, lambda connection: connection.call(call, stdin)).exec_result()
+        reply = _when_admitted(self._in_turn, lambda connection: connection.call(call, stdin), self._make_room)
+        return reply.exec_result()
 
     def close(self) -> None:
         """Close all sandboxes and connections."""
         atexit.unregister(self.close)
         for connection in self._connections:
             connection.close()
+
+    def _make_room(self) -> bool:
+        """Close an idle sandbox, which a run that waits for a slot would otherwise hold itself, and for good."""
+        return any(keeper.close_idle() for keeper in list(self._keepers))
 
     def _in_turn(self) -> list[Connection]:
         first = next(self._turns) % len(self._connections)
@@ -97,26 +132,38 @@ def _described(connection: Connection) -> HostDescription:
     return _when_admitted(lambda: [connection], Connection.describe)
 
 
-def _when_admitted(candidates: Callable[[], Sequence[Connection]], act: Callable[[Connection], _T]) -> _T:
+def _when_admitted(
+    candidates: Callable[[], Sequence[Connection]],
+    act: Callable[[Connection], _T],
+    make_room: Callable[[], bool] = lambda: False,
+) -> _T:
     """Return the result of `act` on the first host that has room, waiting for one if necessary.
 
-    candidates: returns the hosts, best first, for each try. Raises SandboxError.
+    candidates: returns the hosts, best first, for each try. make_room: frees a slot if it can, and returns whether it
+    has. Raises SandboxError.
     """
-    deadline, pause_s = time.monotonic() + _WAIT_S, _FIRST_PAUSE_S
-    while True:
-        failures = []
-        for connection in candidates():
-            try:
-                return act(connection)
-            except SandboxError as error:
-                if not _may_succeed_elsewhere(error):
-                    raise
-                failures.append(error)
-        are_lost = all(isinstance(failure, SandboxUnavailableError) for failure in failures)
-        if are_lost or time.monotonic() > deadline:
-            raise failures[-1]
-        pause(pause_s)
-        pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+    deadline, pause_s, is_shown = time.monotonic() + _WAIT_S, _FIRST_PAUSE_S, False
+    with contextlib.ExitStack() as shown:
+        while True:
+            failures = []
+            for connection in candidates():
+                try:
+                    return act(connection)
+                except SandboxError as error:
+                    if not _may_succeed_elsewhere(error):
+                        raise
+                    failures.append(error)
+            is_busy = any(isinstance(f, RemoteError) and f.code is ErrorCode.BUSY for f in failures)
+            if is_busy and make_room():
+                continue
+            are_lost = all(isinstance(failure, SandboxUnavailableError) for failure in failures)
+            if are_lost or time.monotonic() > deadline:
+                raise failures[-1]
+            if is_busy and not is_shown:
+                shown.enter_context(waits.waiting(_SLOT))
+                is_shown = True
+            pause(pause_s)
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
 
 def _may_succeed_elsewhere(error: SandboxError) -> bool:

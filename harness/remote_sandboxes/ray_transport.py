@@ -18,7 +18,7 @@ from harness.remote_sandboxes.calls import RemoteError
 from harness.remote_sandboxes.frames import FrameKind, FrameReader, frame
 from harness.remote_sandboxes.host import HostSettings, SandboxHost
 from harness.remote_sandboxes.messages import Reply, Request
-from harness.remote_sandboxes.transport import RETRY_S, check_stopped
+from harness.remote_sandboxes.transport import RETRY_S, UnreachableError, check_stopped
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import POLL_S
 from pytest_ssr.sandbox import choose
@@ -131,7 +131,7 @@ class RayTransport:
                 continue
 
     def _lost(self, error: Exception) -> SandboxError:
-        return SandboxUnavailableError(f"the sandbox actor {self.name} cannot be reached: {_reason(error)}")
+        return UnreachableError(f"the sandbox actor {self.name} cannot be reached: {_reason(error)}")
 
 
 def connect(sandbox: str = "auto", settings: HostSettings | None = None) -> Sequence[RayTransport]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from harness.remote_sandboxes.calls import (
+    SCRIPT,
     Answer,
     Converse,
     Diff,
@@ -18,6 +19,7 @@ from harness.remote_sandboxes.calls import (
     RemoteError,
     Remove,
     Write,
+    pairs_of,
 )
 from harness.remote_sandboxes.connection import Connection
 from harness.remote_sandboxes.messages import Reply
@@ -28,8 +30,6 @@ from pytest_ssr.records.decoding import json_object
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError
-
-_SCRIPT = "evaluate.sh"
 
 
 class RemoteSandbox:
@@ -52,7 +52,7 @@ class RemoteSandbox:
         on_output: OutputListener | None = None,
     ) -> ExecResult:
         """Run a command; see the protocol. on_output: called with parts of the output while the command runs."""
-        call = Exec(tuple(argv), limits, _pairs(env), cwd, streams=on_output is not None)
+        call = Exec(tuple(argv), limits, pairs_of(env), cwd, streams=on_output is not None)
         return self._call(call, stdin, on_output=on_output).exec_result()
 
     def evaluate(
@@ -64,7 +64,7 @@ class RemoteSandbox:
         on_output: OutputListener | None = None,
     ) -> ExecResult:
         """Write a script to the scratch directory, run it in the tree, and return its result."""
-        path = f"{self.scratch}/{_SCRIPT}"
+        path = f"{self.scratch}/{SCRIPT}"
         self.write(path, script, executable=True)
         return self.exec([path], limits=limits, env=env, on_output=on_output)
 
@@ -116,7 +116,7 @@ class RemoteRpcSandbox(RemoteSandbox):
         self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None
     ) -> RemoteRpcSession:
         """Start a long-running command; see SupportsRpcSessions."""
-        self._call(Converse(tuple(argv), limits, _pairs(env)))
+        self._call(Converse(tuple(argv), limits, pairs_of(env)))
         return RemoteRpcSession(self._connection, self._id)
 
 
@@ -164,10 +164,6 @@ class RemoteRpcSession:
     def __exit__(self, *exc_info: object) -> None:
         """Close it."""
         self.close()
-
-
-def _pairs(env: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
-    return tuple(env.items()) if env is not None else None
 
 
 def _blob(reply: Reply) -> bytes:

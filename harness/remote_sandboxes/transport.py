@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from harness.remote_sandboxes.messages import Reply, Request
+from pytest_ssr.errors import SandboxUnavailableError
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 RETRY_S = 30.0
 """How long a host may be out of reach, such as while it is started again."""
+
+
+class UnreachableError(SandboxUnavailableError):
+    """A host does not answer; one that refuses the client does."""
 
 
 class Transport(Protocol):
@@ -29,7 +34,7 @@ class Transport(Protocol):
         """Make a call and wait for its reply; after a lost connection the same call is sent again.
 
         may_stop: whether an interrupt ends the wait; not while something is cleaned up. retry_s: how long the host may
-        be out of reach; None for the transport's own limit. Raises SandboxUnavailableError after that time, and
+        be out of reach; None for the transport's own limit. Raises UnreachableError after that time, and
         SandboxError if the host refuses the client.
         """
 

@@ -204,19 +204,26 @@ class RolloutRunner:
         )
 
     def _with_scores(self, rollout: Attempt, *, may_query: bool) -> Attempt | None:
-        """Return the rollout with the judge's scores in its reward; None if some are missing and not to be queried."""
-        judge = self.judge
-        if judge is None or rollout.verdict is None:
+        """Return the rollout with the judge's scores in its reward; None if some are missing and not to be queried.
+
+        Its record gets the reward and the score; what the judge has cost is stored with the votes.
+        """
+        judge, outcome = self.judge, solver_reward(rollout.verdict)
+        if rollout.verdict is None:
             return rollout
+        if judge is None:
+            # An earlier run may have had one.
+            return replace(rollout, reward=outcome, score=None)
         scored = self._scores(judge, rollout.id, may_query=may_query)
         if scored is None:
             return None
         step_scores, spent = scored
-        stored_attempt = [s.score for s in step_scores if s.score is not None]
+        values = [s.score for s in step_scores if s.score is not None]
+        judged = replace(rollout, reward=judge.combined(outcome, step_scores), score=fmean(values) if values else None)
+        if judged != rollout:
+            self._save(judged)
         return replace(
-            rollout,
-            reward=judge.combined(solver_reward(rollout.verdict), step_scores),
-            score=fmean(stored_attempt) if stored_attempt else None,
+            judged,
             tokens=rollout.tokens + spent.tokens,
             cost_usd=rollout.cost_usd + spent.cost_usd,
             unpriced=rollout.unpriced + spent.unpriced,

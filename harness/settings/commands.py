@@ -310,7 +310,6 @@ class EvalSettings(CommandSettings):
     predictions: str = required(
         "FILE", "a JSONL or JSON file of predictions, a folder of mini-swe-agent, gold or empty"
     )
-    dry_run: bool = switch("list what each row needs and whether it is here; run nothing", is_own=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

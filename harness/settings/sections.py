@@ -128,5 +128,6 @@ class EvaluationSettings:
     full: bool = switch("run all tests, even after a recorded one has failed (always on without --no-logs)")
     rule: Rule = rule_option()
     run_id: str = option("ssr", "NAME", "name of the run in the logs' folder")
+    dry_run: bool = switch("list what each row needs and whether it is here; run nothing", is_own=True)
     store: Path | None = shared("store", help="store that is kept between runs (default: OUT/.ssr)")
     execution: ExecutionSettings = section(ExecutionSettings)

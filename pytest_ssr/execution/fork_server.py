@@ -34,7 +34,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import RunStatus, SuiteRun
-from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
+from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider, Slotted
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, Session, SupportsRpcSessions
 from pytest_ssr.source.function_diff import ChangedFunction
 
@@ -150,6 +150,8 @@ class ForkServer:
         self._losses: Counter[str] = Counter()
         self.run_counts: Counter[str] = Counter()
         self.unfit: Counter[FallbackCode] = Counter()
+        if isinstance(provider, Slotted):
+            provider.add_keeper(self)
 
     def run(self, request: ForkRequest) -> SuiteRun:
         """Make a run; raise UnfitError, and count its reason, if it needs a fresh process."""
@@ -174,6 +176,14 @@ class ForkServer:
         """The refused modes, with the reason for each."""
         with self._lock:
             return dict(self._refusals)
+
+    def close_idle(self) -> bool:
+        """Stop one idle server, whose sandbox takes the place of another; return whether there was one."""
+        with self._lock:
+            server = next((servers.pop() for servers in self._idle.values() if servers), None)
+        if server is not None:
+            server.close()
+        return server is not None
 
     def close(self) -> None:
         """Stop all idle servers."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+from pytest_ssr.progress import counted
 from pytest_ssr.sandbox.filesystem.workdirs import reap
-from pytest_ssr.sandbox.protocol import Availability, SandboxProvider
+from pytest_ssr.sandbox.protocol import Availability, SandboxProvider, Slotted
 
-__all__ = ["SANDBOXES", "choose", "load_provider", "probe_all", "reap"]
+__all__ = ["SANDBOXES", "SandboxName", "choose", "load_provider", "probe_all", "reap", "require_slots"]
 
 SANDBOXES = {
     "apptainer": "pytest_ssr.sandbox.apptainer:ApptainerProvider",
@@ -26,6 +28,28 @@ _WITH_IMAGE = ("apptainer", "docker", "gvisor")
 _STRENGTH = ("bubblewrap", "docker", "apptainer")
 
 
+@dataclass(frozen=True, slots=True)
+class SandboxName:
+    """The name of a sandbox in its parts."""
+
+    kind: str
+    image: str = ""
+    """What follows the colon of a kind that takes an image."""
+    address: str = ""
+    """What follows the colon of another kind, such as the URL of `remote:URL`."""
+
+    @classmethod
+    def parse(cls, name: str) -> SandboxName:
+        """Return the parts of a name, whether or not there is such a sandbox."""
+        kind, _, value = name.partition(":")
+        return cls(kind, image=value) if kind in _WITH_IMAGE else cls(kind, address=value)
+
+    @property
+    def has_own_system(self) -> bool:
+        """Whether its sandboxes show another system than this machine's, with interpreters of its own."""
+        return bool(self.image or self.address)
+
+
 def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:
     """Return the named sandbox, built in or added by a plugin; raises SettingsError for an unknown name.
 
@@ -33,17 +57,18 @@ def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None)
     """
     if extra and name in extra:
         return extra[name]
-    kind, _, image = name.partition(":")
-    if image and kind not in SANDBOXES:
-        for entry in entry_points(group=GROUP, name=kind):
+    parts = SandboxName.parse(name)
+    if parts.address and parts.kind not in SANDBOXES:
+        for entry in entry_points(group=GROUP, name=parts.kind):
             load: Callable[[str], SandboxProvider] = entry.load()
-            return load(image)
-    if kind not in SANDBOXES or (":" in name and (kind not in _WITH_IMAGE or not image)):
+            return load(parts.address)
+    if parts.kind not in SANDBOXES or (":" in name and not parts.image):
         with_value = [*(f"{k}:IMAGE" for k in _WITH_IMAGE), *(f"{e.name}:ADDRESS" for e in entry_points(group=GROUP))]
         choices = ", ".join(["auto", *sorted({*SANDBOXES, *(extra or {})}), *with_value])
         raise SettingsError(f"there is no sandbox {name!r}; choose among {choices}")
-    module, _, attribute = SANDBOXES[kind].partition(":")
-    provider: SandboxProvider = getattr(importlib.import_module(module), attribute)(*([image] if image else []))
+    module, _, attribute = SANDBOXES[parts.kind].partition(":")
+    given = [parts.image] if parts.image else []
+    provider: SandboxProvider = getattr(importlib.import_module(module), attribute)(*given)
     return provider
 
 
@@ -77,6 +102,17 @@ def choose(
             "not run without one; to run it anyway, use --sandbox process (--ssr-sandbox process under pytest)"
         )
     return load_provider("process", extra)
+
+
+def require_slots(provider: SandboxProvider, needed: int) -> None:
+    """Raise SettingsError for a provider that cannot have so many sandboxes open: a run would wait for itself."""
+    slots = provider.slots if isinstance(provider, Slotted) else 0
+    if 0 < slots < needed:
+        raise SettingsError(
+            f"this run needs {needed} sandboxes at the same time, and the servers of {provider.name} have "
+            f"{counted(slots, 'slot')} in all; start them with more --slots, or choose fewer --jobs",
+            option="sandbox",
+        )
 
 
 def probe_all() -> dict[str, Availability]:

@@ -19,10 +19,12 @@ __all__ = [
     "ExecResult",
     "HoldsImages",
     "Image",
+    "KeepsIdle",
     "Limit",
     "Limits",
     "Sandbox",
     "SandboxProvider",
+    "Slotted",
     "Streaming",
     "WithBuiltFiles",
     "WithImage",
@@ -178,6 +180,25 @@ class HoldsImages(Protocol):
 
     def pull(self, image: str) -> Image:
         """Pull an image if it is missing; raises SandboxError if that fails."""
+
+
+class KeepsIdle(Protocol):
+    """Something that keeps sandboxes open between their uses."""
+
+    def close_idle(self) -> bool:
+        """Close one that is not in use now; return whether there was one."""
+
+
+@runtime_checkable
+class Slotted(Protocol):
+    """A provider that has only so many sandboxes open at the same time, and waits if they are all in use."""
+
+    @property
+    def slots(self) -> int:
+        """How many; 0 if that is not known."""
+
+    def add_keeper(self, keeper: KeepsIdle) -> None:
+        """Let idle sandboxes of this provider give way to others, as long as their keeper exists."""
 
 
 @runtime_checkable

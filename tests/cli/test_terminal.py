@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from harness.cli import terminal as terminal_module
 from harness.cli.main import main
-from harness.cli.terminal import Terminal
+from harness.cli.terminal import NoteHandler, Terminal
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.patch import Patch
+from pytest_ssr.progress import waits
 
 HOSTILE = "a\x1b[31mred\x07\x9b1mb\u202e"
 
@@ -37,6 +39,30 @@ def test_every_output_line_is_escaped(capsys: pytest.CaptureFixture[str], monkey
     assert "red" in captured.out
     assert captured.err.count("red") == 2
     assert is_harmless(captured.out + captured.err)
+
+
+def test_the_status_line_shows_what_the_run_waits_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal_module.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    terminal.status("1 of 2")
+    with waits.waiting("a slot"):
+        pass
+    terminal.status("")
+    with waits.waiting("a slot"):
+        pass
+    shown = capsys.readouterr().err.replace("\r\x1b[K", "\n").split("\n")
+    assert shown == ["1 of 2", "1 of 2, waits for a slot", "1 of 2", ""]
+
+
+def test_a_log_line_is_written_between_the_lines_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal, handler, logger = Terminal(), NoteHandler(), logging.Logger("x")
+    logger.addHandler(handler)
+    logger.warning("%s is lost", HOSTILE)
+    terminal.close()
+    assert capsys.readouterr().err == f"{escaped(HOSTILE)} is lost\n"
 
 
 def test_the_quoted_path_of_a_patch_is_escaped_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,16 @@ from images import images_of
 from rows import BASE, written
 
 from harness.cli.main import main
-from harness.evaluation.plan import EnvironmentKind, Obstacle
+from harness.datasets.environments import Environments
+from harness.datasets.families import read_row
+from harness.datasets.instance import InstanceError
+from harness.datasets.repositories import Repositories
+from harness.evaluation.grading import Grader
+from harness.evaluation.plan import EnvironmentKind, Obstacle, Planner
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.sandbox.mirrors import VARIABLE
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
 
 
 def planned(path: Path, out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
@@ -143,6 +150,49 @@ def test_a_dry_run_shows_mirrors(
     code, plan = planned(path, tmp_path / "out", capsys, *dataset.common[2:4], "--sandbox", "process", *common)
     assert (code, plan["rows"][0]["blocked"]) == (0, None), "the mirror has the repository"
     assert plan["rows"][0]["clone_source"] == f"file://{tmp_path}/git/acme/shop.git"
+
+
+@pytest.mark.parametrize("command", ["eval", "run"])
+def test_an_address_is_no_image(
+    dataset,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    which = ["--predictions", "gold"] if command == "eval" else ["--solver", "search"]
+    argv = [command, str(dataset.path), *which, "--out", str(tmp_path / "out"), *dataset.common[:2]]
+    argv += ["--sandbox", "remote:http://127.0.0.1:1", "--dry-run", "--json"]
+    for python, kind in (([], EnvironmentKind.SYSTEM), (["--python", "python3"], EnvironmentKind.GIVEN)):
+        code = main([*argv, *python])
+        plan = json.loads(capsys.readouterr().out)
+        assert (code, obstacles(plan)) == (0, [None, None])
+        assert {(row["environment"], row["image"]) for row in plan["rows"]} == {(kind, "")}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_bug_without_an_image_is_blocked(dataset, tmp_path: Path, elsewhere: bool):
+    rows = dataset.rows_again()
+    rows[0] |= {"artifact_id": "a" * 20}
+    rows[1] |= {"artifact_id": "b" * 20, "image_name": "/absent.sif"}
+    instances = [read_row(row, "row") for row in rows]
+    store = Store(tmp_path / "store")
+    grader = Grader(store, Repositories(store, None), Environments(store, None), RuleSettings(), images="apptainer")
+    blocked = Planner(grader).blocked(instances[:1], elsewhere=elsewhere)
+    assert [b.obstacle for b in blocked.values()] == [Obstacle.NO_IMAGE]
+    assert Planner(grader).plan(instances[:1])[0].image == ""
+    with pytest.raises(InstanceError):
+        grader.task(instances[0])
+    assert instances[1].sandbox("apptainer") == "apptainer:/absent.sif"
+
+
+def test_a_dry_run_opens_no_solver(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    absent = tmp_path / "absent.json"
+    argv = ["run", str(dataset.path), "--solver", f"scripted:{absent}", "--out", str(tmp_path / "out")]
+    assert main([*argv, *dataset.common, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["can_run"] == 2
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_image_file_must_exist(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):

@@ -101,6 +101,20 @@ def test_assets_of_a_dataset_are_listed(dataset, tmp_path: Path, capsys):
     assert [r["patch"] for r in rows] == [r["patch"] for r in dataset.rows]
 
 
+def test_a_bug_that_names_no_image_has_none(dataset, tmp_path: Path, capsys):
+    first, second = dataset.rows_again()
+    first["artifact_id"], second["artifact_id"], second["image_name"] = "a" * 20, "b" * 20, "shop:1"
+    path = written(tmp_path / "rows.jsonl", [first, second])
+    assert main(["assets", str(path), "--out", str(tmp_path / "out"), "--no-pull", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["images"], report["without_image"]) == (["shop:1"], ["acme__shop-1"])
+    assert (tmp_path / "out" / "docker_images.txt").read_text() == "shop:1\n"
+    again = [
+        read_row(json.loads(line), "row") for line in (tmp_path / "out" / "evaluation.jsonl").read_text().splitlines()
+    ]
+    assert [instance.image for instance in again] == ["", "shop:1"]
+
+
 @pytest.mark.docker
 def test_images_that_cannot_be_pulled_are_reported(dataset, tmp_path: Path, capsys):
     provider = DockerProvider()

@@ -345,6 +345,14 @@ def test_a_judge_s_reward_comes_from_the_episode(sample_store: Path, tmp_path: P
     assert record["reward_components"] == {"resolved": 1.0, "judge": 0.25}
 
 
+def test_a_judge_s_reward_comes_from_the_rollout_without_an_episode(sample_store: Path, tmp_path: Path) -> None:
+    path = sample_store / "rollouts" / ("a" * 24) / "rollout.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"reward": 1.25, "score": 0.25}))
+    export(sample_store, "--format", "rollouts", "--out", tmp_path / "all.jsonl")
+    (record,) = (r for r in lines(tmp_path / "all.jsonl") if r["rollout_id"][0] == "a")
+    assert (record["reward"], record["reward_components"]) == (1.25, {"resolved": 1.0, "judge": 0.25})
+
+
 def _episodes(folder: Path, several: list[dict[str, Any]], run: str = "run") -> None:
     whole = {
         "schema_version": 3,

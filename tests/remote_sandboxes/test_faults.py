@@ -48,6 +48,7 @@ from harness.remote_sandboxes.trees import TreeReader
 from harness.settings.service import SandboxServerSettings
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import background, workers
+from pytest_ssr.progress import waits
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import Limit, Limits
@@ -276,6 +277,58 @@ def test_a_command_without_a_tree_waits_for_a_slot(tree: Path) -> None:
         sandbox.close()
         assert running.result().stdout == b"x\n"
         provider.close()
+
+
+class Keeper:
+    """Keeps one sandbox that nothing uses."""
+
+    def __init__(self, sandbox: RemoteSandbox) -> None:
+        self.sandbox: RemoteSandbox | None = sandbox
+
+    def close_idle(self) -> bool:
+        kept, self.sandbox = self.sandbox, None
+        if kept is not None:
+            kept.close()
+        return kept is not None
+
+
+def test_idle_sandboxes_of_the_client_give_way(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.remote_sandboxes.provider._WAIT_S", 0.0)
+    with served_host(ProcessProvider(), HostSettings(slots=1)) as (url, _):
+        provider = RemoteProvider([HttpTransport(url)])
+        keeper = Keeper(provider.open(tree, mount_at="/w"))
+        provider.add_keeper(keeper)
+        with provider.open(tree, mount_at="/w"):
+            assert keeper.sandbox is None
+            with pytest.raises(RemoteError) as caught:
+                provider.open(tree, mount_at="/w")
+            assert caught.value.code is ErrorCode.BUSY
+        keeper.sandbox = provider.open(tree, mount_at="/w")
+        assert provider.exec_in_image(["echo", "x"], limits=LIMITS).stdout == b"x\n"
+        provider.close()
+
+
+def test_progress_lines_show_the_wait_for_a_slot(tree: Path) -> None:
+    class Line:
+        def __init__(self) -> None:
+            self.shown: list[str] = []
+            self.waits = threading.Event()
+
+        def show(self) -> None:
+            self.shown.append(waits.text)
+            self.waits.set()
+
+    line = Line()
+    waits.watch(line.show)
+    with served_host(ProcessProvider(), HostSettings(slots=1)) as (url, _):
+        provider = RemoteProvider([HttpTransport(url)])
+        sandbox = provider.open(tree, mount_at="/w")
+        opening = background(lambda: provider.open(tree, mount_at="/w"))
+        assert line.waits.wait(30)
+        sandbox.close()
+        opening.result().close()
+        provider.close()
+    assert [bool(text) for text in line.shown] == [True, False]
 
 
 def _is_busy(reply: Reply | None) -> bool:

@@ -14,7 +14,7 @@ from harness.remote_sandboxes.host import HostSettings
 from harness.remote_sandboxes.http_transport import HttpTransport
 from harness.remote_sandboxes.provider import RemoteProvider
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
-from pytest_ssr.sandbox import choose, load_provider
+from pytest_ssr.sandbox import choose, load_provider, require_slots
 from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import Limits, WithImage
 
@@ -71,6 +71,44 @@ def test_a_lost_server_is_passed_over(tmp_path: Path) -> None:
             with provider.open(tmp_path, mount_at="/w") as sandbox:
                 assert sandbox.exec(["true"], limits=Limits()).exit_code == 0
         provider.close()
+
+
+def test_a_server_that_is_down_at_the_start_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("harness.remote_sandboxes.connection._PROBE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        down = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    with served_host(ProcessProvider()) as (url, _):
+        provider = choose(f"remote:{down},{url}")
+        assert isinstance(provider, RemoteProvider)
+        assert [record.args for record in caplog.records if record.name.startswith("harness.")] == [(down,)]
+        # All hosts that are left show the same system.
+        assert len(provider.image_digest()) == 64
+        with provider.open(tmp_path, mount_at="/w") as sandbox:
+            assert sandbox.exec(["true"], limits=Limits()).exit_code == 0
+        provider.close()
+    with pytest.raises(SandboxUnavailableError) as caught:
+        choose(f"remote:{down},{url}")
+    assert down in str(caught.value)
+    assert url in str(caught.value)
+
+
+def test_a_server_that_refuses_the_client_is_not_left_out() -> None:
+    with served_host(ProcessProvider()) as (url, _), served_host(ProcessProvider(), token=TOKEN) as (refusing, _):
+        assert not RemoteProvider([HttpTransport(url), HttpTransport(refusing, token="")]).probe().works
+
+
+def test_the_number_of_slots_is_that_of_all_servers() -> None:
+    two, three = HostSettings(slots=2), HostSettings(slots=3)
+    with served_host(ProcessProvider(), two) as (url, _), served_host(ProcessProvider(), three) as (other, _):
+        provider = choose(f"remote:{url},{other}")
+        require_slots(provider, 5)
+        with pytest.raises(SettingsError) as caught:
+            require_slots(provider, 6)
+        assert (caught.value.option, "6" in str(caught.value)) == ("sandbox", True)
+        provider.close()  # type: ignore[attr-defined]
+    require_slots(ProcessProvider(), 1000)
 
 
 def test_servers_with_different_systems_are_not_mixed(tmp_path: Path) -> None:

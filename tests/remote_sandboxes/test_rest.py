@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from remote_hosts import TOKEN, served_host
 
 from harness.remote_sandboxes import rest
 from harness.remote_sandboxes.async_client import AsyncSandboxClient
-from harness.remote_sandboxes.calls import ErrorCode, RemoteError
+from harness.remote_sandboxes.calls import ErrorCode, Exec, RemoteError
 from harness.remote_sandboxes.host import HostSettings, SandboxHost
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
 from pytest_ssr.sandbox.docker.provider import DockerProvider
@@ -254,7 +254,10 @@ def examples(language: str) -> str:
 
 @pytest.mark.parametrize(
     ("language", "command", "output"),
-    [("bash", ["bash", "-euo", "pipefail", "-c"], "42\n\n42\n\n"), ("python", [sys.executable, "-c"], "0 b'42\\n'\n")],
+    [
+        ("bash", ["bash", "-euo", "pipefail", "-c"], "42\n\n42\n\n/ value\n\n"),
+        ("python", [sys.executable, "-c"], "0 b'42\\n'\n"),
+    ],
 )
 def test_the_examples_run_as_printed(
     language: str, command: list[str], output: str, served: tuple[str, SandboxHost], tmp_path: Path
@@ -376,3 +379,73 @@ def test_a_call_of_asyncio_acts_once_although_its_connection_is_lost(
     run(work, served[0])
     assert sent.is_set()
     assert counter.read_text() == "x\n"
+
+
+def test_the_diff_and_a_script_in_asyncio(served: tuple[str, SandboxHost], tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("a = 1\n")
+    arrived: list[bytes] = []
+
+    async def work(client: AsyncSandboxClient) -> None:
+        async with await client.open(str(tmp_path)) as sandbox:
+            assert (await sandbox.diff()).paths == ()
+            script = b'#!/bin/sh\nsed -i "s/1/$NEW/" code.py; echo out; echo error >&2; exit 3\n'
+            done = await sandbox.evaluate(script, env={"NEW": "2"}, on_output=arrived.append)
+            assert (done.exit_code, done.stdout, done.stderr) == (3, b"out\n", b"error\n")
+            patch = await sandbox.diff()
+            assert patch.paths == ("code.py",), "the script is not part of the tree"
+            assert b"-a = 1\n+a = 2\n" in patch.data
+            assert (await sandbox.evaluate(script)).stdout == b"out\n"
+
+    run(work, served[0])
+    assert sorted(b"".join(arrived).split()) == [b"error", b"out"]
+
+
+def test_output_in_asyncio_arrives_once_although_its_connection_is_lost(
+    served: tuple[str, SandboxHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter, arrived, raw, sent = tmp_path / "counter", list[bytes](), httpx.Response.aiter_raw, threading.Event()
+
+    async def lose_first(self: httpx.Response) -> AsyncIterator[bytes]:
+        async for data in raw(self):
+            yield data
+            if arrived and not sent.is_set():
+                sent.set()
+                raise httpx.ReadError("lost")
+
+    async def work(client: AsyncSandboxClient) -> None:
+        async with await client.open() as sandbox:
+            monkeypatch.setattr(httpx.Response, "aiter_raw", lose_first)
+            # The command ends only after its output has arrived.
+            script = f"echo x >> {counter}; echo out; until [ -e go ]; do sleep 0.1; done; echo end"
+            running = asyncio.create_task(sandbox.exec(["sh", "-c", script], on_output=arrived.append))
+            while not sent.is_set():
+                await asyncio.sleep(0.02)
+            monkeypatch.setattr(httpx.Response, "aiter_raw", raw)
+            await sandbox.write("go", b"")
+            assert (await running).stdout == b"out\nend\n"
+
+    run(work, served[0])
+    assert b"".join(arrived) == b"out\nend\n"
+    assert counter.read_text() == "x\n"
+
+
+def test_a_refusal_in_frames_is_raised_in_asyncio(served: tuple[str, SandboxHost]) -> None:
+    async def work(client: AsyncSandboxClient) -> None:
+        async with await client.open() as sandbox:
+            with pytest.raises(RemoteError) as caught:
+                await sandbox.exec(["true"], limits=Limits(processes=2_000), on_output=lambda _: None)
+            assert caught.value.code is ErrorCode.CEILING
+
+    run(work, served[0])
+    with pytest.raises(RemoteError) as caught:
+        run_with_another_token(served[0])
+    assert caught.value.code is ErrorCode.UNAUTHORIZED
+
+
+def run_with_another_token(url: str) -> None:
+    async def main() -> None:
+        async with AsyncSandboxClient(url, token="another-token-than-theirs") as client:
+            await client.call(Exec(("true",), streams=True), b"", sandbox="x", on_output=lambda _: None)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, main()).result()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
-from pytest_ssr.sandbox import SANDBOXES, choose, load_provider, probe_all, reap
+from pytest_ssr.sandbox import SANDBOXES, SandboxName, choose, load_provider, probe_all, reap
 from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.protocol import Availability, Limits
 from pytest_ssr.testing import FakeSandboxProvider, fake_result
@@ -27,6 +27,23 @@ def test_an_unknown_name_lists_the_choices() -> None:
         SettingsError, match="there is no sandbox 'jail'; choose among auto, apptainer, bubblewrap, docker"
     ):
         load_provider("jail", {"mine": FakeSandboxProvider()})
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("docker:python:3.12", SandboxName("docker", image="python:3.12")),
+        ("gvisor:python:3.12", SandboxName("gvisor", image="python:3.12")),
+        ("apptainer:docker://python:3.12", SandboxName("apptainer", image="docker://python:3.12")),
+        ("gvisor", SandboxName("gvisor")),
+        ("remote:http://node-1:8701", SandboxName("remote", address="http://node-1:8701")),
+        ("remote:ray:docker:python:3.12", SandboxName("remote", address="ray:docker:python:3.12")),
+        ("another:kind", SandboxName("another", address="kind")),
+    ],
+)
+def test_only_some_kinds_take_an_image(name: str, parts: SandboxName) -> None:
+    assert SandboxName.parse(name) == parts
+    assert parts.has_own_system is (":" in name)
 
 
 def test_a_plugins_sandbox_is_found() -> None:

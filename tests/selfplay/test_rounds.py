@@ -386,6 +386,27 @@ def test_the_votes_of_a_judge_before_its_failure_are_stored_and_counted(proven: 
     assert (solving(), model.asked) == (rollout, 9)
 
 
+def test_the_record_of_a_rollout_has_the_reward_of_the_last_judge(proven: Proven, tmp_path: Path) -> None:
+    solver, store, model = Stepping(proven.artifact.bug.reverse()), Store(tmp_path / "s"), Counting(9)
+
+    def solving(*coefficients: float) -> tuple[Attempt, Attempt]:
+        """Return an attempt with a judge of this coefficient, or with none, and its record."""
+        judges = [ProcessReward(model, votes=3, coefficient=c) for c in coefficients]  # type: ignore[arg-type]
+        runner = RolloutRunner(
+            proven.runner, proven.artifact, proven.verdict, solver, store, judge=next(iter(judges), None)
+        )
+        attempt = runner.attempts(1)[0]
+        (path,) = store.root.glob("rollouts/*/rollout.json")
+        return attempt, Attempt.read(json.loads(path.read_text()))
+
+    for coefficient, reward in ((0.5, 1.25), (1.0, 1.5)):
+        attempt, record = solving(coefficient)
+        assert (attempt.reward, attempt.score, attempt.tokens) == (reward, 0.5, 9 * 110)
+        assert (record.reward, record.score, record.tokens) == (reward, 0.5, 0), "the cost is stored with the votes"
+    attempt, _ = solving()
+    assert (attempt.reward, attempt.score, attempt.tokens, model.asked) == (1.0, None, 0, 9)
+
+
 @pytest.mark.long
 def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(proven: Proven, tmp_path: Path) -> None:
     solver, store, model = Stepping(proven.artifact.bug.reverse()), Store(tmp_path / "s"), Counting(100)

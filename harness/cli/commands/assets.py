@@ -35,7 +35,8 @@ def assets(settings: AssetsSettings) -> int:
         )
     terminal = Terminal(quiet=settings.json)
     instances = chosen_instances(settings.dataset, settings.selection)
-    images = list(dict.fromkeys(i.image for i in instances))
+    images = list(dict.fromkeys(i.image for i in instances if i.image))
+    without_image = [i.id for i in instances if not i.image]
     with store_write_errors(settings.out):
         write_text(settings.out / IDS, "".join(f"{i.id}\n" for i in instances))
         write_text(settings.out / IMAGES, "".join(f"{name}\n" for name in images))
@@ -44,9 +45,17 @@ def assets(settings: AssetsSettings) -> int:
         f"{counted(len(instances), 'instance')}, {counted(len(images), 'image')}: {display_path(settings.out)}",
         "heading",
     )
-    failed = {} if settings.no_pull else _pull_all(images, settings.jobs, terminal)
+    for name in without_image:
+        terminal.echo(f"no image: {name} is a bug whose row names none", "missed")
+    failed = {} if settings.no_pull or not images else _pull_all(images, settings.jobs, terminal)
     if settings.json:
-        report = {"instances": len(instances), "images": images, "failed": failed, "pulled": not settings.no_pull}
+        report = {
+            "instances": len(instances),
+            "images": images,
+            "without_image": without_image,
+            "failed": failed,
+            "pulled": not settings.no_pull,
+        }
         print(json.dumps(report, indent=1))
     return ExitCode.BROKEN if failed else ExitCode.DONE
 

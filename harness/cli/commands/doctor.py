@@ -19,7 +19,7 @@ from harness.executors.slots import measured_slots
 from harness.settings.commands import DoctorSettings
 from pytest_ssr.errors import ProjectError, SandboxError, SettingsError
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
-from pytest_ssr.sandbox import SANDBOXES, load_provider, probe_all, reap
+from pytest_ssr.sandbox import SandboxName, load_provider, probe_all, reap
 
 _SUITE = """\
 import pytest
@@ -134,9 +134,9 @@ def _check_contract(name: str, *, progress: Callable[[int, int], None]) -> list[
     Raises SettingsError for an unknown name, SandboxError if the suite itself does not run.
     """
     load_provider(name)
-    if ":" in name:
-        kind = name.partition(":")[0]
-        advice = f"use {kind}" if kind in SANDBOXES else "run ssr doctor on its machine"
+    parts = SandboxName.parse(name)
+    if parts.has_own_system:
+        advice = f"use {parts.kind}" if parts.image else "run ssr doctor on its machine"
         raise SettingsError(f"the suite needs this interpreter, which {name} does not contain; {advice}")
     guarantees = _guarantees_by_name()
     with tempfile.TemporaryDirectory(prefix="ssr-doctor-") as folder:

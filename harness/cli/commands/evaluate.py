@@ -14,7 +14,7 @@ from typing import Any
 from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.rows import OpenElsewhere, open_work, with_store_rows
+from harness.cli.rows import OpenElsewhere, open_work, rows_to_plan, with_store_rows
 from harness.cli.terminal import Terminal
 from harness.datasets import InstanceError
 from harness.evaluation.grading import fault_of
@@ -49,10 +49,14 @@ def evaluate(settings: RunSettings | EvalSettings) -> int:
     given = run.dataset
     if is_store(Path(run.dataset)):
         settings = replace(settings, evaluation=with_store_rows(run, terminal))
-    work = open_work(settings, lambda line: terminal.echo(line, "missed"))
+
+    def report(line: str) -> None:
+        terminal.echo(line, "missed")
+
+    if run.dry_run:
+        return report_plan(*rows_to_plan(settings, report), terminal, json=settings.json)
+    work = open_work(settings, report)
     try:
-        if isinstance(settings, EvalSettings) and settings.dry_run:
-            return report_plan(work, terminal, json=settings.json)
         progress = _Progress(work.units, terminal, run.out / RESULTS)
         with contextlib.ExitStack() as stack:
             # Write the results so far, however the run ends.

@@ -1,4 +1,4 @@
-"""Report what the rows of `ssr eval --dry-run` need."""
+"""Report what the rows of `ssr eval --dry-run` and `ssr run --dry-run` need."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
+from harness.datasets import Instance
+from harness.evaluation.grading import Grader
 from harness.evaluation.plan import EnvironmentKind, Planner, RowPlan
-from harness.evaluation.rows_work import RowsWork
 from pytest_ssr.progress import format_duration
 from pytest_ssr.sandbox.protocol import MIB
 
 
-def report_plan(work: RowsWork, terminal: Terminal, *, json: bool) -> int:
+def report_plan(grader: Grader, instances: Sequence[Instance], terminal: Terminal, *, json: bool) -> int:
     """Print the plan of each row; return 0 if all can run, 1 if not."""
-    instances = list({u.instance.id: u.instance for u in work.units}.values())
-    rows = Planner(work.grader).plan(instances)
-    summary = _summary(rows, keeps_trees=work.grader.keep_trees)
+    rows = Planner(grader).plan(instances)
+    summary = _summary(rows, keeps_trees=grader.keep_trees)
     if json:
         print(json_format.dumps({**summary, "rows": [row.to_json() for row in rows]}, indent=1))
     for row in rows:
@@ -62,6 +62,8 @@ def _environment(row: RowPlan) -> str:
         return row.python
     if row.environment is EnvironmentKind.BUILT:
         return "environment by uv"
+    if row.environment is EnvironmentKind.SYSTEM:
+        return "an interpreter of the sandbox's machine"
     state = {
         True: f"here, {_mib(row.image_bytes or 0)}",
         False: f"to be pulled from {row.image_source}",

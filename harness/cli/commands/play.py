@@ -36,6 +36,7 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.sandbox import require_slots
 from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.storage.store import Store
 
@@ -102,6 +103,10 @@ def play(settings: PlaySettings) -> int:
                 model_recipe=recipe.open_injector if by_model else None,
                 extensions=extensions,
             )
+            if isinstance(model, ModelInjector) and not is_remote(settings.ray):
+                # Each attempt keeps its own sandbox while its bug is validated in another one.
+                for runner in run.runners:
+                    require_slots(runner.provider, settings.jobs + 1)
             terminal.about(run=run.key)
             episodes = run.play()
             nodes = [node.to_json() for node in executor.nodes]
