@@ -42,10 +42,12 @@ class Preflight:
         self._obstacles += players.failures()
         # Alone: for a job it is no fault of its own.
         require_space(folder, option)
-        if len(self._obstacles) == 1 and isinstance(self._obstacles[0], SettingsError | MissingExtraError):
-            raise self._obstacles[0]
-        if self._obstacles:
-            lines = dict.fromkeys(str(error) for error in self._obstacles)
-            is_away = all(isinstance(error, ModelUnavailableError) for error in self._obstacles)
+        # Two roles of one model have the same obstacle.
+        obstacles = {str(error): error for error in self._obstacles}
+        first = next(iter(obstacles.values()), None)
+        if len(obstacles) == 1 and isinstance(first, SettingsError | MissingExtraError):
+            raise first
+        if obstacles:
+            is_away = all(isinstance(error, ModelUnavailableError) for error in obstacles.values())
             kind = ServersAwayError if is_away else SettingsError
-            raise kind("the command cannot run:" + "".join(f"\n  {line}" for line in lines))
+            raise kind("the command cannot run:" + "".join(f"\n  {line}" for line in obstacles))

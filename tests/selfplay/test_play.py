@@ -204,7 +204,7 @@ def running(odd: str) -> bool:
         (["--budget-usd", "5"], "--budget-usd is for a model, not for search and mutation"),
         (
             ["--solver", "gpt-4-turbo", "--budget-usd", "5"],
-            "not for gpt-4-turbo and mutation; a model is named PROVIDER/MODEL",
+            "not for gpt-4-turbo and mutation,removal,combination; a model is named PROVIDER/MODEL",
         ),
         (["--cache", "/nowhere"], "--cache is for a model, not for search and"),
         (["--judge-votes", "2"], "--judge-votes is for a model that scores steps (--judge MODEL), not for search and"),
@@ -357,8 +357,9 @@ def test_prices_of_a_file_count_in_attempts(proven: Proven, tmp_path: Path, caps
     (tmp_path / "prices.yaml").write_text("tiny: {input: 2, output: 8}")
     argv = ["solve", proven.verdict.artifact_id, "--repo", str(proven.project), "--store", str(proven.store.root)]
     argv += ["--attempts", "1", "--format-errors", "2", "--seed", "78", "--json"]
-    with serving(*[message("I think I am done")] * 2, max_model_len=32768) as served:
-        main([*argv, "--solver", f"vllm:{served.url}", "--prices", str(tmp_path / "prices.yaml")])
+    # The first is the reply to the request that finds out before the attempt whether the server answers.
+    with serving(*[message("I think I am done")] * 3, max_model_len=32768) as served:
+        main([*argv, "--solver", f"vllm:{served.url}", "--models", str(tmp_path / "prices.yaml")])
     report = json.loads(capsys.readouterr().out)
     assert report["unpriced_calls"] == 0
     assert report["cost_usd"] == report["attempts"][0]["cost_usd"] > 0
