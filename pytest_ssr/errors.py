@@ -88,6 +88,10 @@ class SandboxUnavailableError(SandboxError):
     """The chosen sandbox does not work on this machine."""
 
 
+class SandboxMissingError(SandboxUnavailableError):
+    """What the chosen sandbox needs is not installed on this machine, which no waiting cures."""
+
+
 class ModelError(SsrError):
     """A model gave no reply: an infrastructure fault, never a verdict about its earlier actions."""
 

@@ -148,6 +148,13 @@ def results_of(paths: Sequence[str]) -> list[tuple[str, Path]]:
     return sorted((label, path) for (_, path), label in labels.items() if (path / RESULTS).is_file())
 
 
+def stores_of(paths: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return the labels and folders of those runs that are stores of `ssr play`."""
+    labels = _labels(list(dict.fromkeys(map(_named, paths))))
+    found = ((label, find_store(path)) for (_, path), label in labels.items() if not (path / RESULTS).is_file())
+    return sorted((label, root) for label, root in found if root is not None)
+
+
 def _named(argument: str) -> tuple[str, Path]:
     name, separator, path = argument.partition("=")
     if separator and name and "/" not in name and not Path(argument).exists():

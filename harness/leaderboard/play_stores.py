@@ -5,11 +5,13 @@ Second-order bugs are omitted: they consist of a solver's failed repairs, and no
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from harness.database.sharing import fetch_all
 from harness.leaderboard.escaping import clean
 from harness.leaderboard.records import Entry, Try
+from harness.records.attempt import Attempt
 from harness.records.episode import Episode
 from harness.selfplay.round_store import EPISODES, episodes_in
 from pytest_ssr.options import STORE_MARK
@@ -48,6 +50,24 @@ def read_store(
             tries.append(_try(episode, f"{label}#{path.parent.name}", injector, reward))
             attempts += _attempts(episode, name)
     return attempts, tries
+
+
+def unplayed(root: Path) -> int:
+    """Return how many attempts of `ssr solve` a store holds besides those of plays, which alone are comparable."""
+    played = {
+        r.id for path in sorted((root / EPISODES).glob("*/*.json")) for e in episodes_in(path) for r in e.rollouts
+    }
+    bugs = {path.name for path in (root / "artifacts").glob("*")}
+    found = (path.parent.name for path in (root / "rollouts").glob("*/rollout.json") if path.parent.name not in played)
+    return sum(_task_of(root / "rollouts" / name) in bugs for name in found)
+
+
+def _task_of(folder: Path) -> str:
+    try:
+        grade = Attempt.from_json(json.loads((folder / "rollout.json").read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return grade.task if grade is not None else ""
 
 
 def _injector(episode: Episode, by: str, label: str) -> str:

@@ -60,6 +60,7 @@ _WITH_RESULT = (0, 1)
 _USAGE = 2
 _CODES = {
     "SandboxError": JobErrorCode.SANDBOX,
+    "SandboxMissingError": JobErrorCode.SANDBOX,
     "SandboxUnavailableError": JobErrorCode.SANDBOX,
     "UnresponsiveError": JobErrorCode.SANDBOX,
     "ProjectError": JobErrorCode.PROJECT,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+from pytest_ssr.errors import SandboxMissingError, SandboxUnavailableError, SettingsError
 from pytest_ssr.progress import counted
 from pytest_ssr.sandbox.filesystem.workdirs import reap
 from pytest_ssr.sandbox.protocol import Availability, SandboxProvider, Slotted
@@ -79,7 +79,8 @@ def choose(
 
     Leftovers of killed runs on this machine are removed first.
     model_written: a model or someone else wrote the code to run, so `auto` does not fall back to `process`.
-    Raises SandboxUnavailableError, with what to install, if the sandbox does not work.
+    Raises SandboxUnavailableError if the sandbox does not work, SandboxMissingError, with what to install, if it is not
+    there.
     """
     reap()
     if name != "auto":
@@ -87,7 +88,7 @@ def choose(
         availability = provider.probe()
         if not availability.works:
             message = f"the sandbox {name} does not work here: {availability.detail}; {availability.remedy}"
-            raise SandboxUnavailableError(message)
+            raise (SandboxMissingError if availability.is_missing else SandboxUnavailableError)(message)
         return provider
     failures = []
     for kind in _STRENGTH:

@@ -68,7 +68,7 @@ class ApptainerProvider:
     def probe(self) -> Availability:
         """Run a trial command in a sandbox."""
         if shutil.which("apptainer") is None:
-            return Availability(False, "apptainer is not installed", _INSTALL)
+            return Availability(False, "apptainer is not installed", _INSTALL, is_missing=True)
         if self.image and "://" not in self.image and not Path(self.image).exists():
             return Availability(
                 False, f"the image {self.image} does not exist", "name a .sif file, a folder or docker://NAME"

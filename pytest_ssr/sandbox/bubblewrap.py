@@ -103,7 +103,8 @@ class BubblewrapProvider:
         """Run a trial command in a sandbox."""
         for program, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux")):
             if shutil.which(program) is None:
-                return Availability(False, f"{program} is not installed", f"install it: apt-get install {package}")
+                needed = f"install it: apt-get install {package}"
+                return Availability(False, f"{program} is not installed", needed, is_missing=True)
         try:
             failure = self._trial()
         except (OSError, SandboxError) as error:

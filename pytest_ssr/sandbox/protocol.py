@@ -77,6 +77,8 @@ class Availability:
     """The version and isolation if it works, otherwise what failed."""
     remedy: str = ""
     """What to install or change to make it work."""
+    is_missing: bool = False
+    """Whether a program or package that it needs is not installed."""
 
 
 class Sandbox(Protocol):

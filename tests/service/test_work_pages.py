@@ -196,10 +196,16 @@ def test_forms_are_shown_and_accepted_by_scope(records, folder, scope, may_run, 
         assert client.post("/projects", data={"name": "a", "source": str(folder)}).status_code == 403
 
 
+def test_the_form_of_an_episode_begins_with_one_bug(client: TestClient) -> None:
+    page = client.get("/jobs?kind=play&episode=true").text
+    assert re.search(r'name="count"[^>]* value="1"', page)
+    assert re.search(r'name="higher_order"[^>]* value="0"', page)
+
+
 def test_an_empty_store_says_what_to_do_first(client):
     page = client.get("/").text
     assert 'href="/projects"' in page
-    assert 'href="/jobs?kind=play"' in page
+    assert 'href="/jobs?kind=play&amp;episode=true"' in page
 
 
 def test_another_site_can_start_nothing(client):

@@ -329,6 +329,7 @@ def test_a_worker_that_ends_records_what_is_done_and_returns_the_rest(
     ("code", "error_code", "error"),
     [
         ('print(\'{"error": "no", "kind": "SettingsError"}\'); exit(2)', JobErrorCode.SETTINGS, "no"),
+        ('print(\'{"error": "no", "kind": "SandboxMissingError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
         ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "exit code 3"),
         ("raise ValueError('a defect')", JobErrorCode.BROKEN, "exit code 1"),
         ("print('[' * 100_000); exit(3)", JobErrorCode.BROKEN, "exit code 3"),

@@ -17,6 +17,7 @@ from harness.settings.results import LeaderboardSettings
 from harness.storage.atomic_write import write_bytes, write_text
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.progress import counted
 
 if TYPE_CHECKING:
     from harness.leaderboard.board import Board
@@ -29,7 +30,8 @@ def leaderboard(settings: LeaderboardSettings) -> int:
     """Compute a leaderboard of runs and write the requested files."""
     _require_extra()
     from harness.leaderboard.board import make_board
-    from harness.leaderboard.loading import read_runs
+    from harness.leaderboard.loading import read_runs, stores_of
+    from harness.leaderboard.play_stores import unplayed
 
     ranking = _rank_settings(settings)
     results = read_runs(
@@ -41,6 +43,11 @@ def leaderboard(settings: LeaderboardSettings) -> int:
     )
     board = make_board(results, ranking)
     terminal = Terminal(quiet=settings.json)
+    for label, root in stores_of(settings.runs):
+        if left_out := unplayed(root):
+            terminal.note(
+                f"{label}: {counted(left_out, 'attempt')} of ssr solve left out; a board compares plays and runs"
+            )
     with _store_write_errors():
         data = board.to_json() if settings.json or settings.csv else {}
         written = list(_files(settings, board, data))

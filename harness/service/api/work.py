@@ -20,6 +20,7 @@ from harness.service.queries import DEFAULT_LIMIT, MAX_LIMIT, Queries
 from harness.service.queue import JobQueue
 from harness.service.registered_models import RegisteredModels, models_in
 from harness.service.rows import EpisodeRow
+from harness.service.tokens import Scope
 from pytest_ssr.errors import SettingsError
 
 router = APIRouter(prefix=PREFIX)
@@ -72,6 +73,9 @@ class RegisteredModel(BaseModel):
     """A model that jobs can use."""
 
     name: str
+    model: str = Field("", description="what it stands for; only administrators see this and the next two")
+    url: str = ""
+    key: str = Field("", description="the variable of the workers that holds its key")
     context: int = Field(0, description="tokens of a prompt and its reply; 0 for the server's value")
     input: float | None = Field(None, description="USD per million tokens of prompts")
     output: float | None = Field(None, description="USD per million tokens of replies")
@@ -98,10 +102,17 @@ class NewEpisode(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     project_id: str = Field(max_length=32, pattern=r"^[A-Za-z0-9]+$")
-    injector: str | None = Field(None, max_length=200, description="as in a job of the kind play")
-    solver: str | None = Field(None, max_length=200, description="as in a job of the kind play")
-    attempts: int | None = Field(None, ge=1, le=64)
-    seed: int | None = Field(None, ge=0, le=2**31 - 1)
+    injector: str | None = Field(
+        None,
+        max_length=200,
+        description="mutation, removal, combination, or model:NAME, a registered model; several with commas",
+        examples=["mutation"],
+    )
+    solver: str | None = Field(
+        None, max_length=200, description="search, or model:NAME, a registered model", examples=["search"]
+    )
+    attempts: int | None = Field(None, ge=1, le=64, description="attempts at the bug; 8 by default", examples=[4])
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="0 by default", examples=[0])
 
 
 class EpisodeProgress(BaseModel):
@@ -125,6 +136,7 @@ class EpisodeProgress(BaseModel):
     tokens: int
     """Of the episode and of the candidates that were rejected before its bug, like the next."""
     cost_usd: float
+    """Of the calls whose price is known; the record of `GET /episodes/NUMBER` has the number of the others."""
     episodes: list[EpisodeRow]
     """The episode, and after it the candidates that were rejected before its bug; empty until the end."""
 
@@ -241,9 +253,10 @@ def _progress(reads: Queries, job: Job) -> EpisodeProgress:
 
 
 @router.get("/registered-models", tags=["registered models"])
-def list_registered_models(models: Models, _: Runner) -> list[RegisteredModel]:
+def list_registered_models(models: Models, caller: Runner) -> list[RegisteredModel]:
     """List the models that jobs can use, by name; their servers and keys are for administrators."""
-    return [RegisteredModel(name=name, **_shown(entry)) for name, entry in models.all().items()]
+    is_admin = caller.scope.includes(Scope.ADMIN)
+    return [RegisteredModel(name=name, **_shown(entry, is_admin=is_admin)) for name, entry in models.all().items()]
 
 
 @router.put("/registered-models/{name}", tags=["registered models"])
@@ -251,7 +264,7 @@ def register_model(models: Models, name: Name, new: NewModel, _: Administrator) 
     """Register a model, in place of one of the same name: jobs name it `model:NAME`."""
     entry = Entry(**new.model_dump())
     models.put(name, entry)
-    return RegisteredModel(name=name, **_shown(entry))
+    return RegisteredModel(name=name, **_shown(entry, is_admin=True))
 
 
 @router.delete("/registered-models/{name}", tags=["registered models"], status_code=204)
@@ -262,8 +275,9 @@ def remove_model(models: Models, name: Name, _: Administrator) -> Response:
     return Response(status_code=204)
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in ("context", "input", "output", "cached")}
+def _shown(entry: Entry, *, is_admin: bool) -> dict[str, Any]:
+    names = ("context", "input", "output", "cached", *(("model", "url", "key") if is_admin else ()))
+    return {name: getattr(entry, name) for name in names}
 
 
 async def _job_filter(

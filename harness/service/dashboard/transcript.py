@@ -91,7 +91,9 @@ def _add_message(turns: list[Turn], line: Mapping[str, Any], calls: dict[str, Ac
         if action is not None:
             action.output = text
             return action
-    turn = Turn(_title(role, turns), text, is_folded=role in _FOLDED)
+    # A model without tool calls gets the output of its commands as a message.
+    is_output = role == "user" and any(turn.title.startswith("Reply") for turn in turns)
+    turn = Turn("Output" if is_output else _title(role, turns), text, is_folded=role in _FOLDED and not is_output)
     if role == "assistant" and _text(line.get("reasoning_content")):
         turn.text = f"{_text(line.get('reasoning_content'))}\n\n{text}".strip()
     for call in _items(line.get("tool_calls")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.models.factory import NAMED
@@ -27,6 +27,10 @@ _PROJECT = "project"
 _SENT_KEY = "key"
 _ALWAYS_SHOWN = frozenset(("solver", "attempts"))
 """Settings of a group that are shown with those without one."""
+
+
+_OF_EPISODE = {"count": "1", "higher_order": "0"}
+"""Where the form of an episode begins: with one bug, and none of second order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +121,23 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
     )
 
 
-def job_form(kind: str, models: Collection[str], sent: Mapping[str, str] | None = None, error: str = "") -> JobForm:
-    """Return the form of a kind of job. models: the names of the registered ones. sent: what was entered."""
+def job_form(
+    kind: str,
+    models: Collection[str],
+    sent: Mapping[str, str] | None = None,
+    error: str = "",
+    *,
+    of_episode: bool = False,
+) -> JobForm:
+    """Return the form of a kind of job.
+
+    models: the names of the registered ones. sent: what was entered. of_episode: begin with one bug and its attempts.
+    """
     chosen = JobKind(kind) if kind in list(JobKind) else JobKind.PLAY
     values = sent or {}
     fields = [_field(setting, values, models, is_new=sent is None) for setting in settings_of(chosen).values()]
+    if of_episode and chosen is JobKind.PLAY:
+        fields = [replace(field, value=_OF_EPISODE.get(field.name, field.value)) for field in fields]
     return JobForm(chosen, fields, chosen in NEED_PROJECT, values.get(_PROJECT, ""), error, kind == chosen)
 
 

@@ -59,8 +59,8 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
         return pages.show(request, "jobs", page, status=code)
 
     @router.get("/jobs")
-    def jobs(request: Request, kind: str = "", status: str = "", after: str = "") -> Response:
-        return show(request, work.job_form(kind, models.all()), status, after)
+    def jobs(request: Request, kind: str = "", status: str = "", after: str = "", episode: bool = False) -> Response:
+        return show(request, work.job_form(kind, models.all(), of_episode=episode), status, after)
 
     @router.post("/jobs")
     def start(request: Request, sent: Sent, sender: Runner) -> Response:

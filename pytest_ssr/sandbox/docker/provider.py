@@ -69,7 +69,7 @@ class DockerProvider:
         try:
             availability = self._probe()
         except MissingExtraError as error:
-            availability = Availability(False, "the package docker is not installed", error.remedy)
+            availability = Availability(False, "the package docker is not installed", error.remedy, is_missing=True)
         except SandboxError as error:
             availability = Availability(False, error.message, error.remedy or _INSTALL_ENGINE)
         if not availability.works:
