@@ -8,6 +8,7 @@ SsrError
 ├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
 │   ├── SandboxUnavailableError it does not work on this machine
 │   │   ├── EnvironmentsDifferError a machine of a cluster has other packages than the run
+│   │   ├── SandboxMissingError what it needs is not installed
 │   │   └── UnreachableError    a sandbox server does not answer
 │   ├── WorkerLostError         a unit of work has lost its worker each time
 │   ├── UnresponsiveError       a container does not answer

@@ -62,6 +62,7 @@ _CODES = {
     "SandboxError": JobErrorCode.SANDBOX,
     "SandboxMissingError": JobErrorCode.SANDBOX,
     "SandboxUnavailableError": JobErrorCode.SANDBOX,
+    "UnreachableError": JobErrorCode.SANDBOX,
     "UnresponsiveError": JobErrorCode.SANDBOX,
     "ProjectError": JobErrorCode.PROJECT,
     "ArtifactError": JobErrorCode.PROJECT,
@@ -80,7 +81,7 @@ _CODES = {
 _FAULTS = frozenset(
     (
         *("SandboxError", "SandboxUnavailableError", "UnresponsiveError", "StoreError", "StoreWriteError"),
-        *("DiskFullError", "ModelUnavailableError", "ServersAwayError"),
+        *("DiskFullError", "ModelUnavailableError", "ServersAwayError", "UnreachableError"),
     )
 )
 """Errors that are faults of the infrastructure, after which a job begins again later.

@@ -196,7 +196,8 @@ def test_forms_are_shown_and_accepted_by_scope(records, folder, scope, may_run, 
         assert client.post("/projects", data={"name": "a", "source": str(folder)}).status_code == 403
 
 
-def test_the_form_of_an_episode_begins_with_one_bug(client: TestClient) -> None:
+def test_the_form_of_an_episode_begins_with_one_bug(client, folder):
+    add_shop(client, folder)
     page = client.get("/jobs?kind=play&episode=true").text
     assert re.search(r'name="count"[^>]* value="1"', page)
     assert re.search(r'name="higher_order"[^>]* value="0"', page)
