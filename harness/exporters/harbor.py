@@ -1,4 +1,4 @@
-"""Write tasks as directories of Harbor (schema 1.4), one for each artifact.
+"""Write tasks as directories of Harbor (schema 1.4), one for each artifact or row of a dataset.
 
 Sealed, a task is graded in a container of its own: its image holds the project without the bug, the artifact and this
 package, and gets nothing from the agent's container but the working tree. The agent's image holds the project with the
@@ -17,14 +17,16 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from harness.datasets.instance import Instance
 from harness.exporters import container_grade
 from harness.exporters.archives import entries_of, packed, packed_package
 from harness.exporters.containers import specification_of
 from harness.exporters.licences import UNKNOWN, licence_of
-from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task
+from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task, statement_of
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from harness.exporters.tasks import instance_id, run_git, snapshot_of, statement
 from pytest_ssr.errors import ArtifactError, StoreError
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
@@ -47,7 +49,7 @@ def _rows(group: Group, choices: Choices) -> Iterator[Row]:
     if not isinstance(artifact.info.get("verdict"), Mapping):
         raise SkippedError(SkipCode.NO_VERDICT)
     name = instance_id(task, choices)
-    verifier = _plain(artifact) if choices.plain else _sealed(task, artifact, choices)
+    verifier = _plain(specification_of(artifact)) if choices.plain else _sealed(task, artifact, choices)
     files = [
         ("task.toml", _text(_toml(_configuration(task, choices)))),
         ("instruction.md", _text(_instruction(artifact, choices))),
@@ -57,6 +59,62 @@ def _rows(group: Group, choices: Choices) -> Iterator[Row]:
         *((f"tests/{path}", entry) for path, entry in verifier),
     ]
     yield {"task_id": name, "files": [(f"{name}/{path}", entry) for path, entry in files]}
+
+
+def _row_of(instance: Instance, choices: Choices) -> Row:
+    """Return the plain task of a row, in the row's own image: its recorded tests decide."""
+    tests = [*instance.fail_to_pass, *instance.pass_to_pass]
+    image = choices.image or instance.image
+    if not image or instance.eval_script.strip() or not all("::" in test for test in tests):
+        raise SkippedError(SkipCode.NOT_PYTEST)
+    test_files = sorted({test.partition("::")[0] for test in tests})
+    told = {
+        "specification": instance.test_patch.data.decode("utf-8", "surrogateescape"),
+        "script": default_script(test_files, options=()).decode(),
+        "parser": default_parser().decode(),
+        "test_files": sorted({*test_files, *instance.test_patch.paths}),
+        "tests": tests,
+    }
+    solution = instance.patch.data
+    # SWE-smith's images hold the project without the bug.
+    bug = [("environment/bug.diff", FileEntry(instance.patch.reverse().data))] if instance.begins_solved else []
+    described = _described(choices, f"{choices.owner}/{instance.id}", f"A task of {instance.repo}.", is_plain=True)
+    described["metadata"] = {
+        "source": instance.family,
+        "repository": instance.repo,
+        "base_commit": instance.base_commit,
+        "license": instance.licence or UNKNOWN,
+        "created_at": instance.created_at,
+        "grade": _PLAIN_GRADE,
+        "contamination": f"made from the public repository {instance.repo}",
+    }
+    files = [
+        ("task.toml", _text(_toml(described))),
+        ("instruction.md", _text(f"{statement_of(instance)}\n\nThe repository is in `{choices.workdir}`.\n")),
+        ("environment/Dockerfile", _text(_row_dockerfile(image, choices, has_bug=bool(bug)))),
+        *bug,
+        ("solution/repair.diff", FileEntry(solution)),
+        ("solution/solve.sh", _text(_APPLY.format(workdir=choices.workdir), _EXECUTABLE)),
+        *((f"tests/{path}", entry) for path, entry in _plain(told)),
+    ]
+    return {"instance_id": instance.id, "files": [(f"{instance.id}/{path}", entry) for path, entry in files]}
+
+
+_APPLY = """\
+#!/bin/sh
+set -eu
+cd {workdir}
+git apply --whitespace=nowarn /solution/repair.diff
+"""
+
+
+def _row_dockerfile(image: str, choices: Choices, *, has_bug: bool) -> str:
+    commit = "git -c user.name=ssr -c user.email=ssr@localhost commit -qam start"
+    inject = f"git apply --whitespace=nowarn /tmp/bug.diff && rm /tmp/bug.diff && {commit}"
+    lines = [f"FROM {image}", f"WORKDIR {choices.workdir}"]
+    if has_bug:
+        lines += ["COPY bug.diff /tmp/bug.diff", f"RUN {inject}"]
+    return "\n".join([*lines, ""])
 
 
 def _text(text: str, mode: int = 0o100644) -> FileEntry:
@@ -72,8 +130,12 @@ def _instruction(artifact: BugArtifact, choices: Choices) -> str:
 
 def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
     """Return the content of task.toml."""
-    name = instance_id(task, choices)
-    where: dict[str, Any] = {"network_mode": "no-network"} if choices.network == "none" else {}
+    described = _described(
+        choices,
+        f"{choices.owner}/{instance_id(task, choices)}",
+        f"A bug in {task.repository} that its tests detect.",
+        is_plain=choices.plain,
+    )
     metadata = {
         "source": _OURS,
         "artifact_id": task.id,
@@ -83,25 +145,32 @@ def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
         "operator": task.operator,
         "order": task.order,
         "license": licence_of([task.tree / "tree"]) or UNKNOWN,
-        "grade": "recorded tests" if choices.plain else "recorded tests, and values without the expected ones",
+        "grade": _PLAIN_GRADE if choices.plain else "recorded tests, and values without the expected ones",
         "contamination": f"made from the public project {task.repository}: do not evaluate models trained on its bugs",
         "graded_attempts": task.graded,
     }
     if task.solve_rate is not None and task.graded:
         # The mean of the Beta distribution that a uniform prior gives (Gelman et al., Bayesian Data Analysis, 2.1).
         metadata["solve_rate_posterior_mean"] = round((task.solve_rate * task.graded + 1) / (task.graded + 2), 4)
+    return described | {"metadata": metadata}
+
+
+def _described(choices: Choices, name: str, description: str, *, is_plain: bool) -> dict[str, Any]:
+    """Return the content of task.toml without its metadata."""
+    where: dict[str, Any] = {"network_mode": "no-network"} if choices.network == "none" else {}
     separate = {"environment_mode": "separate", "environment": dict(where)}
+    tree = {"source": choices.workdir, "exclude": [".git", "__pycache__"]}
     return {
         "schema_version": _SCHEMA,
-        **({} if choices.plain else {"artifacts": [{"source": choices.workdir, "exclude": [".git", "__pycache__"]}]}),
+        **({} if is_plain else {"artifacts": [tree]}),
         "task": {
-            "name": f"{choices.owner}/{name}",
-            "description": f"A bug in {task.repository} that its tests detect.",
+            "name": name,
+            "description": description,
             "keywords": ["software-engineering", "debugging", "python"],
         },
-        "metadata": metadata,
+        "metadata": {},
         "agent": {"timeout_sec": _AGENT_S},
-        "verifier": {"timeout_sec": _VERIFIER_S, **({} if choices.plain else separate)},
+        "verifier": {"timeout_sec": _VERIFIER_S, **({} if is_plain else separate)},
         "environment": {"workdir": choices.workdir, **where},
     }
 
@@ -216,19 +285,21 @@ def _requirements() -> list[str]:
     return [f"{name}=={importlib.metadata.version(name)}" for name in needed]
 
 
+_PLAIN_GRADE = "recorded tests"
 _PLAIN_SCRIPT = """\
-#!/bin/sh
+#!/bin/bash
+if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi
 if python3 /tests/grade.py /tests/told.json; then reward=1; else reward=0; fi
 echo "$reward" > /logs/verifier/reward.txt
 """
 
 
-def _plain(artifact: BugArtifact) -> Sequence[File]:
-    """Return the tests of a task that is graded where the agent worked."""
+def _plain(told: Mapping[str, Any]) -> Sequence[File]:
+    """Return the tests of a task that is graded where the agent worked. told: what `container_grade` needs to know."""
     grader = Path(container_grade.__file__).read_bytes()
     return (
         ("grade.py", FileEntry(grader)),
-        ("told.json", _text(json.dumps(specification_of(artifact)))),
+        ("told.json", _text(json.dumps(told))),
         ("test.sh", _text(_PLAIN_SCRIPT, _EXECUTABLE)),
     )
 
@@ -257,6 +328,7 @@ HARBOR = Format(
     "Harbor 0.26 (schema 1.4), and what reads its tasks: verifiers, OpenEnv, SkyRL, TRL",
     {},
     _rows,
+    _row_of,
     of_tasks=True,
     containers=(FOLDERS, *TARS),
     notes=(

@@ -24,6 +24,7 @@ class SkipCode(StrEnum):
     NO_SPLIT = "no-split"
     NO_TREE = "no-tree"
     NO_VERDICT = "no-verdict"
+    NOT_PYTEST = "not-pytest"
     SPACE_IN_IDS = "space-in-ids"
     POSITIONAL_IDS = "positional-ids"
     OTHER_ROLE = "other-role"
@@ -70,6 +71,7 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.NO_STATEMENT: "the row has no problem statement",
     SkipCode.NO_SPLIT: "its project is unknown, so it belongs to no split",
     SkipCode.NO_TREE: "the store no longer has the project's files, which the start commit needs",
+    SkipCode.NOT_PYTEST: "its tests are not pytest's, or it names no image",
     SkipCode.NO_VERDICT: "its artifact.json holds no verdict of the checks; validate it first",
     SkipCode.SPACE_IN_IDS: "SWE-smith needs a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id",
     SkipCode.POSITIONAL_IDS: "the ids of its failing tests change from run to run: no other harness finds them",

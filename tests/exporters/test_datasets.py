@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from harness.exporters.formats import FORMATS
 from harness.exporters.skipped import SkipCode
 from pytest_ssr.errors import SettingsError
 
-OF_DATASETS = [name for name, form in FORMATS.items() if form.instance_row is not None]
+OF_DATASETS = [name for name, form in FORMATS.items() if form.instance_row is not None and form.columns]
 TASK = {
     "swe-rl": lambda row: row["metadata"]["instance"]["instance_id"],
     "grpo": lambda row: row["task_id"],
@@ -201,3 +204,30 @@ def test_a_strategy_selects_no_row_of_a_dataset(
 ) -> None:
     argv = (dataset, "--format", "verl-prompts", "--strategy", "mutation", "--out", tmp_path / "out")
     assert list(left_out(capsys, *argv)) == [SkipCode.OTHER_STRATEGY]
+
+
+def test_a_row_becomes_a_plain_harbor_task(
+    dataset: Path, clones: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    assert export(dataset, "--format", "harbor", "--out", tmp_path / "tasks") == 0
+    rows = {row["instance_id"]: row for row in exported(dataset)}
+    tasks = {path.name: path for path in (tmp_path / "tasks" / "train").iterdir()}
+    assert tasks.keys() <= rows.keys()
+    name, task = next(iter(tasks.items()))
+    described = tomllib.loads((task / "task.toml").read_text())
+    assert "environment_mode" not in described["verifier"]
+    assert described["metadata"]["base_commit"] == rows[name]["base_commit"]
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "clone", "-q", str(next(clones[0].iterdir())), str(tree)], check=True)
+    subprocess.run(["git", "-C", str(tree), "checkout", "-q", rows[name]["base_commit"]], check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{plain_python()}" "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    command = ["python3", str(task / "tests/grade.py"), str(task / "tests/told.json")]
+    graded = [subprocess.run(command, cwd=tree, env=environment, check=False).returncode]
+    subprocess.run(["git", "-C", str(tree), "checkout", "-q", "-f", rows[name]["base_commit"]], check=True)
+    subprocess.run(["git", "-C", str(tree), "clean", "-qfd"], check=True)
+    subprocess.run(["git", "-C", str(tree), "apply", str(task / "solution/repair.diff")], check=True)
+    graded.append(subprocess.run(command, cwd=tree, env=environment, check=False).returncode)
+    assert graded == [1, 0]
