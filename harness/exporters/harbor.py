@@ -1,8 +1,9 @@
 """Write tasks as directories of Harbor (schema 1.4), one for each artifact or row of a dataset.
 
-Sealed, a task is graded in a container of its own: its image holds the project without the bug, the artifact and this
-package, and gets nothing from the agent's container but the working tree. The agent's image holds the project with the
-bug and the weakened tests, as a repository of one commit. Plain, the tests run where the agent worked.
+A verifier has a container of its own, which gets nothing from the agent's but the working tree. Sealed, its image holds
+the project without the bug, the artifact and this package. Plain, it only runs the recorded tests, whose results the
+graded code could forge. The agent's image holds the project with the bug and the weakened tests, as a repository of one
+commit.
 """
 
 from __future__ import annotations
@@ -49,12 +50,17 @@ def _rows(group: Group, choices: Choices) -> Iterator[Row]:
     if not isinstance(artifact.info.get("verdict"), Mapping):
         raise SkippedError(SkipCode.NO_VERDICT)
     name = instance_id(task, choices)
-    verifier = _plain(specification_of(artifact)) if choices.plain else _sealed(task, artifact, choices)
+    start = _start(task, artifact)
+    if choices.plain:
+        held = [*_base(choices), f"ADD start.tar.gz {_KEPT}/"]
+        verifier = [("start.tar.gz", FileEntry(start)), *_plain(specification_of(artifact), held, choices)]
+    else:
+        verifier = list(_sealed(task, artifact, choices))
     files = [
         ("task.toml", _text(_toml(_configuration(task, choices)))),
         ("instruction.md", _text(_instruction(artifact, choices))),
         ("environment/Dockerfile", _text(_agent_dockerfile(choices))),
-        ("environment/project.tar.gz", FileEntry(_start(task, artifact))),
+        ("environment/project.tar.gz", FileEntry(start)),
         *_solution(task, artifact, choices),
         *((f"tests/{path}", entry) for path, entry in verifier),
     ]
@@ -77,8 +83,10 @@ def _row_of(instance: Instance, choices: Choices) -> Row:
     }
     solution = instance.patch.data
     # SWE-smith's images hold the project without the bug.
-    bug = [("environment/bug.diff", FileEntry(instance.patch.reverse().data))] if instance.begins_solved else []
-    described = _described(choices, f"{choices.owner}/{instance.id}", f"A task of {instance.repo}.", is_plain=True)
+    bug = [("bug.diff", FileEntry(instance.patch.reverse().data))] if instance.begins_solved else []
+    begin = list(_row_begin(image, choices, has_bug=bool(bug)))
+    held = [*begin, f"RUN mkdir -p {_KEPT} && cp -r {choices.workdir}/.git {_KEPT}/.git"]
+    described = _described(choices, f"{choices.owner}/{instance.id}", f"A task of {instance.repo}.")
     described["metadata"] = {
         "source": instance.family,
         "repository": instance.repo,
@@ -91,11 +99,11 @@ def _row_of(instance: Instance, choices: Choices) -> Row:
     files = [
         ("task.toml", _text(_toml(described))),
         ("instruction.md", _text(f"{statement_of(instance)}\n\nThe repository is in `{choices.workdir}`.\n")),
-        ("environment/Dockerfile", _text(_row_dockerfile(image, choices, has_bug=bool(bug)))),
-        *bug,
+        ("environment/Dockerfile", _text("\n".join([*begin, ""]))),
+        *((f"{folder}/{path}", entry) for folder in ("environment", "tests") for path, entry in bug),
         ("solution/repair.diff", FileEntry(solution)),
         ("solution/solve.sh", _text(_APPLY.format(workdir=choices.workdir), _EXECUTABLE)),
-        *((f"tests/{path}", entry) for path, entry in _plain(told)),
+        *((f"tests/{path}", entry) for path, entry in _plain(told, held, choices)),
     ]
     return {"instance_id": instance.id, "files": [(f"{instance.id}/{path}", entry) for path, entry in files]}
 
@@ -108,13 +116,15 @@ git apply --whitespace=nowarn /solution/repair.diff
 """
 
 
-def _row_dockerfile(image: str, choices: Choices, *, has_bug: bool) -> str:
+def _row_begin(image: str, choices: Choices, *, has_bug: bool) -> Iterator[str]:
+    """Yield the lines that both images of a row begin with."""
     commit = "git -c user.name=ssr -c user.email=ssr@localhost commit -qam start"
     inject = f"git apply --whitespace=nowarn /tmp/bug.diff && rm /tmp/bug.diff && {commit}"
-    lines = [f"FROM {image}", f"WORKDIR {choices.workdir}"]
+    yield f"FROM {image}"
+    yield f"WORKDIR {choices.workdir}"
     if has_bug:
-        lines += ["COPY bug.diff /tmp/bug.diff", f"RUN {inject}"]
-    return "\n".join([*lines, ""])
+        yield "COPY bug.diff /tmp/bug.diff"
+        yield f"RUN {inject}"
 
 
 def _text(text: str, mode: int = 0o100644) -> FileEntry:
@@ -134,7 +144,6 @@ def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
         choices,
         f"{choices.owner}/{instance_id(task, choices)}",
         f"A bug in {task.repository} that its tests detect.",
-        is_plain=choices.plain,
     )
     metadata = {
         "source": _OURS,
@@ -155,14 +164,12 @@ def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
     return described | {"metadata": metadata}
 
 
-def _described(choices: Choices, name: str, description: str, *, is_plain: bool) -> dict[str, Any]:
+def _described(choices: Choices, name: str, description: str) -> dict[str, Any]:
     """Return the content of task.toml without its metadata."""
     where: dict[str, Any] = {"network_mode": "no-network"} if choices.network == "none" else {}
-    separate = {"environment_mode": "separate", "environment": dict(where)}
-    tree = {"source": choices.workdir, "exclude": [".git", "__pycache__"]}
     return {
         "schema_version": _SCHEMA,
-        **({} if is_plain else {"artifacts": [tree]}),
+        "artifacts": [{"source": choices.workdir, "exclude": [".git", "__pycache__"]}],
         "task": {
             "name": name,
             "description": description,
@@ -170,7 +177,7 @@ def _described(choices: Choices, name: str, description: str, *, is_plain: bool)
         },
         "metadata": {},
         "agent": {"timeout_sec": _AGENT_S},
-        "verifier": {"timeout_sec": _VERIFIER_S, **({} if is_plain else separate)},
+        "verifier": {"timeout_sec": _VERIFIER_S, "environment_mode": "separate", "environment": dict(where)},
         "environment": {"workdir": choices.workdir, **where},
     }
 
@@ -286,21 +293,28 @@ def _requirements() -> list[str]:
 
 
 _PLAIN_GRADE = "recorded tests"
+_KEPT = "/opt/start"
 _PLAIN_SCRIPT = """\
 #!/bin/bash
 if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi
+cd {workdir} && rm -rf .git && cp -r {kept}/.git .git
 if python3 /tests/grade.py /tests/told.json; then reward=1; else reward=0; fi
 echo "$reward" > /logs/verifier/reward.txt
 """
 
 
-def _plain(told: Mapping[str, Any]) -> Sequence[File]:
-    """Return the tests of a task that is graded where the agent worked. told: what `container_grade` needs to know."""
+def _plain(told: Mapping[str, Any], held: Sequence[str], choices: Choices) -> Sequence[File]:
+    """Return the files of a verifier that only runs the recorded tests.
+
+    told: what `container_grade` needs to know. held: the lines of a Dockerfile that put the repository of the start
+    into the folder `_KEPT`: what the agent's tree changes is compared with it.
+    """
     grader = Path(container_grade.__file__).read_bytes()
     return (
+        ("Dockerfile", _text("\n".join([*held, "COPY grade.py told.json test.sh /tests/", "WORKDIR /", ""]))),
         ("grade.py", FileEntry(grader)),
         ("told.json", _text(json.dumps(told))),
-        ("test.sh", _text(_PLAIN_SCRIPT, _EXECUTABLE)),
+        ("test.sh", _text(_PLAIN_SCRIPT.format(workdir=choices.workdir, kept=_KEPT), _EXECUTABLE)),
     )
 
 

@@ -86,7 +86,7 @@ class Choices:
     owner: str = "ssr"
     """The owner of projects in names of the SWE-bench family."""
     plain: bool = False
-    """Of Harbor: the tests run where the agent worked, instead of in a container of their own."""
+    """Of Harbor: the verifier only runs the recorded tests."""
     images: str = ""
     """Of Harbor: the prefix of images that are built and pushed; empty: none."""
     network: str = "none"

@@ -185,7 +185,7 @@ class ExportSettings(CommandSettings):
     image: str = option("", "NAME", "container image with the project of a task")
     workdir: str = option("/testbed", "PATH", "path of the project in the image")
     owner: str = option("ssr", "NAME", "owner of projects, in rows of the SWE-bench family")
-    plain: bool = switch("of harbor: run the tests where the agent worked, not in a container of their own")
+    plain: bool = switch("of harbor: the verifier runs the recorded tests alone, which code can forge")
     images: str = option(
         "", "PREFIX", "of harbor: build and push images with this prefix, as in ghcr.io/me, and name them by digest"
     )

@@ -215,7 +215,7 @@ def test_a_row_becomes_a_plain_harbor_task(
     assert tasks.keys() <= rows.keys()
     name, task = next(iter(tasks.items()))
     described = tomllib.loads((task / "task.toml").read_text())
-    assert "environment_mode" not in described["verifier"]
+    assert described["verifier"]["environment_mode"] == "separate"
     assert described["metadata"]["base_commit"] == rows[name]["base_commit"]
     tree = tmp_path / "tree"
     subprocess.run(["git", "clone", "-q", str(next(clones[0].iterdir())), str(tree)], check=True)

@@ -255,8 +255,7 @@ def test_a_plain_harbor_task_is_graded_by_the_row_s_tests(project: Path, tmp_pat
     out = exported(project, "harbor", tmp_path / "tasks", "--image", "calc:1", "--plain")
     task = sorted((out / "train").iterdir())[0]
     described = tomllib.loads((task / "task.toml").read_text())
-    assert "artifacts" not in described
-    assert "environment_mode" not in described["verifier"]
+    assert described["verifier"]["environment_mode"] == "separate"
     agent = unpacked(task / "environment/project.tar.gz", tmp_path / "agent")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{plain_python()}" "$@"\n')
