@@ -8,6 +8,7 @@ neither of them, nor write a reward. `reward.json` is written at the end, and on
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -33,6 +34,8 @@ from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store
 
 PROJECT, ARTIFACT = "project", "artifact"
+_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Of a container's control group, by its version: 2, then 1; the first holds `max` without a limit."""
 _MOST_BYTES = 64 << 20
 """A larger file is no repair."""
 
@@ -77,6 +80,7 @@ def grade_tree(task: Path, submitted: Path, *, python: Path | None = None, sandb
         test_runner=runner_of_script(artifact.script),
         model_written=True,
     )
+    runner = replace(runner, limits=replace(runner.limits, memory_bytes=_memory_bytes(runner.limits.memory_bytes)))
     start = unsolved_state(runner, artifact)
     found: dict[str, FileEntry] = dict(submitted_files(submitted))
     known = {path for path in {*start.snapshot.files, *start.changes} if not is_omitted(path)}
@@ -92,6 +96,17 @@ def grade_tree(task: Path, submitted: Path, *, python: Path | None = None, sandb
         full=True,
         baseline=lambda: project_baseline(runner, store),
     )
+
+
+def _memory_bytes(most: int) -> int:
+    """Return how much memory the tests may use: less than the container has, or its kernel would end them.
+
+    That would count as a fault of the machine, without a grade. most: the limit without a container.
+    """
+    for path in _MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            return min(most, int(path.read_text()) * 3 // 4)
+    return most
 
 
 def rewards(grade: Grade) -> dict[str, float]:

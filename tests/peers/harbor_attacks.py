@@ -107,7 +107,9 @@ def reward(image: str, files: dict[str, bytes]) -> float | None:
             archive.addfile(member, io.BytesIO(data))
     run = ["--network", "none", "--memory", "2g", "--pids-limit", "512", image, "sh", "-c"]
     script = "mkdir -p /logs/verifier && chmod 777 /logs/verifier && timeout 300 /tests/test.sh >/dev/null 2>&1; "
-    container = docker("create", *run, f"{script} cat /logs/verifier/reward.json /logs/verifier/reward.txt 2>/dev/null; true")
+    container = docker(
+        "create", *run, f"{script} cat /logs/verifier/reward.json /logs/verifier/reward.txt 2>/dev/null; true"
+    )
     try:
         docker("cp", "-", f"{container}:/", data=packed.getvalue())
         text = docker("start", "--attach", container)

@@ -11,6 +11,7 @@ import pytest
 from plain import plain_python
 from proven import Proven
 
+from pytest_ssr import verifier
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.grading import unsolved_state
 from pytest_ssr.project.solver_checkout import write_solver_tree
@@ -97,3 +98,13 @@ def test_a_grade_of_the_sandbox_is_no_reward(task: Path, submitted: Path) -> Non
     grade = grade_tree(task, submitted, python=plain_python(), sandbox="process")
     with pytest.raises(ValueError, match="grade"):
         rewards(replace(grade, resolved=None))
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("2147483648\n", 1536 << 20), ("max\n", 4 << 30), (None, 4 << 30)])
+def test_tests_get_less_memory_than_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, wanted: int
+) -> None:
+    if text is not None:
+        (tmp_path / "memory.max").write_text(text)
+    monkeypatch.setattr(verifier, "_MEMORY_LIMITS", (tmp_path / "memory.max", tmp_path / "missing"))
+    assert verifier._memory_bytes(4 << 30) == wanted
