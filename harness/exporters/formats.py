@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harness.exporters.atif import ATIF
 from harness.exporters.containers import SLIME_PROMPTS
 from harness.exporters.harbor import HARBOR
 from harness.exporters.preferences import DPO, KTO
@@ -14,7 +15,7 @@ from harness.exporters.tasks import ARTIFACTS, SWE_BENCH, SWE_RL, SWE_SMITH
 from pytest_ssr.extensions import Extensions
 
 _ALL = (
-    *(ROLLOUTS, SFT, SFT_TOKENS, BC, DPO, KTO, GRPO, SLIME_PROMPTS, SLIME_SAMPLES, VERL_PROMPTS),
+    *(ROLLOUTS, ATIF, SFT, SFT_TOKENS, BC, DPO, KTO, GRPO, SLIME_PROMPTS, SLIME_SAMPLES, VERL_PROMPTS),
     *(SWE_RL, SWE_BENCH, SWE_SMITH, ARTIFACTS, HARBOR),
 )
 FORMATS: Mapping[str, Format] = {f.name: f for f in _ALL}

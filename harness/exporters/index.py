@@ -36,7 +36,7 @@ class RolloutLocation(NamedTuple):
     id: str
     source: int
     location: str
-    """The name of its folder, or its offset in bytes in a file of records."""
+    """The name of its folder, or its location in a source of records."""
     repository: str
     tree: str
 

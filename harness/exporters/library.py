@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.datasets.instance import Instance
-from harness.exporters.files import MOST_BYTES, parsed
+from harness.exporters.files import MOST_BYTES
 from harness.exporters.filters import Filters
 from harness.exporters.index import Index, RolloutLocation
 from harness.exporters.protocol import Choices, Format, Row, Task
 from harness.exporters.record import Record
 from harness.exporters.record_builder import RolloutContext, record_of
+from harness.exporters.record_files import read_record
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from harness.exporters.sources import ReportSkip, Source, grade_of
 from harness.records.rewards import reward_at_rate, solver_reward
@@ -43,8 +44,8 @@ class Library:
     def record(self, location: RolloutLocation) -> Record:
         """Read the record of a rollout; raises SkippedError if it is damaged or cannot be read."""
         source = self.sources[location.source]
-        if source.is_file:
-            return self._from_file(location, source)
+        if not source.is_store:
+            return self._from_records(location, source)
         folder = source.path / "rollouts" / location.location
         path = folder / NAME
         try:
@@ -61,12 +62,10 @@ class Library:
             context = self._solver_context(rollout, location, folder)
         return record_of(rollout, context)
 
-    def _from_file(self, location: RolloutLocation, source: Source) -> Record:
-        """Read a line of a file of records, with the solve rate over all sources of this export."""
+    def _from_records(self, location: RolloutLocation, source: Source) -> Record:
+        """Read one of many records, with the solve rate over all sources of this export."""
         try:
-            with source.path.open("rb") as file:
-                file.seek(int(location.location))
-                data = parsed(file.readline(MOST_BYTES))
+            data, _ = read_record(source.path, location.location)
         except OSError as error:
             raise StoreError(f"{source.path} cannot be read: {error.strerror or error}") from None
         record = Record.of(data)
@@ -76,12 +75,12 @@ class Library:
         return record if self.rule is None else self._by_rule(record, self.rule)
 
     def _by_rule(self, record: Record, rule: Rule) -> Record:
-        """Return a record of a file with the reward of another rule."""
+        """Return a record with the reward of another rule; other graders, such as those of Harbor, have only one."""
         data, reward = dict(record.data), record.reward
         task, verdict = data["task"], data["verdict"]
         if reward is None:
             return record
-        if data["role"] == "solver":
+        if data["role"] == "solver" and "resolved" in data["reward_components"]:
             outcomes = {name: _truth(verdict.get(name)) for name in ("resolved", "tests")}
             before = solver_reward(_recorded_rule(verdict).verdict(**outcomes))
             after = solver_reward(rule.verdict(**outcomes))

@@ -106,7 +106,7 @@ def _calls(rollout: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Iterat
     for call in rollout.calls:
         prefix, suffix = 0, None
         if call.prompt_ids is not None and call.token_ids is not None:
-            prefix = _common(previous, call.prompt_ids)
+            prefix = common_prefix(previous, call.prompt_ids)
             suffix = list(call.prompt_ids[prefix:])
             previous = (*call.prompt_ids, *call.token_ids)
         yield {
@@ -134,7 +134,7 @@ def _calls(rollout: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Iterat
         }
 
 
-def _common(previous: Sequence[int], prompt: Sequence[int]) -> int:
+def common_prefix(previous: Sequence[int], prompt: Sequence[int]) -> int:
     """Return the length of the common prefix of two token sequences."""
     if tuple(prompt[: len(previous)]) == tuple(previous):
         return len(previous)

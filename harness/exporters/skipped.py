@@ -56,6 +56,11 @@ class SkipCode(StrEnum):
     NOT_TRAINABLE = "not-trainable"
     UNPAIRED = "unpaired"
     SAME_PROMPT = "same-prompt"
+    NO_TRAJECTORY = "no-trajectory"
+    MEDIA = "media"
+    SUBAGENT = "subagent"
+    CONTINUATION = "continuation"
+    COPIED_CONTEXT = "copied-context"
 
     @property
     def text(self) -> str:
@@ -114,6 +119,11 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.NOT_TRAINABLE: "the reply must not be trained on",
     SkipCode.UNPAIRED: "no other attempt gave a different reply to one of its prompts and got a different reward",
     SkipCode.SAME_PROMPT: "its prompt is already a row",
+    SkipCode.NO_TRAJECTORY: "its trial has no trajectory.json: the agent wrote none",
+    SkipCode.MEDIA: "an image or a sound is left out, with the replies after it: records contain only text",
+    SkipCode.SUBAGENT: "the trajectory of a subagent is left out: the reward is that of the whole rollout",
+    SkipCode.CONTINUATION: "the trajectory continues in another file, which is missing or lies in another folder",
+    SkipCode.COPIED_CONTEXT: "a reply that was copied from an earlier trajectory is context and not trained on",
 }
 
 

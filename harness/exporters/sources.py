@@ -1,4 +1,4 @@
-"""Find the sources of an export (stores, run folders, files of records) and index their contents.
+"""Find the sources of an export (stores, run folders, files of records, jobs of Harbor) and index their contents.
 
 Nothing is written to a source: it may be read-only, or in use. Of a store with a database, the results of other
 machines are copied into its folder first.
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.database.sharing import fetch_all, fetch_trees
-from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_json
+from harness.exporters.files import MOST_BYTES, folders, parsed, read_json
 from harness.exporters.index import Index
+from harness.exporters.record_files import locations, read_record
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode
+from harness.records.harbor_trials import trial_folders
 from harness.records.rewards import reward_at_rate
 from harness.records.trajectory import SCHEMA
 from harness.records.usage import NAME
@@ -30,7 +32,6 @@ from pytest_ssr.records.reasons import Rule
 from pytest_ssr.storage.store import key_of
 
 _STORE = ".ssr"
-_SCHEMAS = "ssr."
 _CAMPAIGN = "model-"
 ReportSkip = Callable[[str, SkippedError], None]
 """Takes the name of something that yields no row, and the error."""
@@ -38,10 +39,10 @@ ReportSkip = Callable[[str, SkippedError], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A store, or a file of canonical records."""
+    """A store, or a file or folder of records that `record_files` reads."""
 
     path: Path
-    is_file: bool = False
+    is_store: bool = True
 
 
 def find_sources(paths: Sequence[Path]) -> list[Source]:
@@ -58,34 +59,29 @@ def find_sources(paths: Sequence[Path]) -> list[Source]:
 
 def _find_source(path: Path) -> Source:
     if path.is_file():
-        if path.suffix != ".jsonl":
-            raise SettingsError(f"{path} is not a source; a file of records ends in .jsonl and is not compressed")
-        return Source(path, is_file=True)
+        if path.suffix not in (".jsonl", ".json"):
+            raise SettingsError(
+                f"{path} is not a source; a file of records ends in .jsonl, or in .json, and is not compressed"
+            )
+        return Source(path, is_store=False)
     folder = _store_in(path)
     if folder is not None:
         fetch_all(folder)
         fetch_trees(folder)
         return Source(folder)
+    if trial_folders(path):
+        return Source(path, is_store=False)
     problem = "is not a store and contains none" if path.is_dir() else "does not exist"
     if re.match(r"\w+:/", str(path)):
         problem = "is not on this machine; sources must be local"
     raise SettingsError(
-        f"{path} {problem}; name a store (.ssr), a project or run folder that has one, or a .jsonl file"
+        f"{path} {problem}; name a store (.ssr), a project or run folder with one, a .jsonl file, or a job of Harbor"
     )
 
 
-def holds_records(path: Path) -> bool:
-    """Return whether a file's first line that is a JSON object is a record of ours; also if it has none."""
-    with contextlib.suppress(OSError):  # What cannot be read is reported when it is indexed.
-        for _, line in lines_of(path):
-            with contextlib.suppress(SkippedError):
-                return str(parsed(line).get("schema")).startswith(_SCHEMAS)
-    return True
-
-
 def holds_store(path: Path) -> bool:
-    """Return whether a folder is a store, or has one."""
-    return _store_in(path) is not None
+    """Return whether a folder is a store or has one, or has jobs of Harbor."""
+    return _store_in(path) is not None or bool(trial_folders(path))
 
 
 def _store_in(path: Path) -> Path | None:
@@ -104,8 +100,8 @@ def index_sources(
     be read.
     """
     for number, source in enumerate(sources):
-        if source.is_file:
-            _fill_from_file(index, number, source.path, report_skip, rule)
+        if not source.is_store:
+            _fill_from_records(index, number, source.path, report_skip, rule)
             continue
         try:
             _fill_artifacts(index, number, source.path, report_skip)
@@ -291,12 +287,11 @@ def grade_of(folder: Path, rule: Rule | None = None) -> Attempt | None:
     return grade if grade is None or rule is None else grade.by(rule)
 
 
-def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
+def _fill_from_records(index: Index, number: int, path: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
     try:
-        for offset, line in lines_of(path):
-            name = f"{path.name}, byte {offset}"
+        for location, name in locations(path):
             try:
-                data = parsed(line)
+                data, omissions = read_record(path, location)
                 _require_header(data)
                 task, policy, verdict = (dict(data.get(n) or {}) for n in ("task", "policy", "verdict"))
                 graded = data.get("status") != "aborted" and verdict.get("infra") is not True
@@ -305,7 +300,7 @@ def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSk
                 new = index.add_rollout(
                     id=data["rollout_id"],
                     source=number,
-                    location=str(offset),
+                    location=location,
                     first=True,
                     task=data["task_id"],
                     role=data["role"],
@@ -318,7 +313,7 @@ def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSk
             except (SkippedError, TypeError, ValueError) as error:
                 report_skip(name, error if isinstance(error, SkippedError) else damaged("a field is not an object"))
                 continue
-            if not new:
-                report_skip(name, SkippedError(SkipCode.DUPLICATE))
+            for part, omission in omissions if new else ((name, SkippedError(SkipCode.DUPLICATE)),):
+                report_skip(part, omission)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""Load results from folders of `ssr run` and `ssr eval`, reports of SWE-bench, and stores of `ssr play`."""
+"""Load results of `ssr run`, `ssr eval` and `ssr play`, reports of SWE-bench, and jobs of Harbor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.leaderboard.escaping import clean
+from harness.leaderboard.harbor_jobs import read_jobs
 from harness.leaderboard.play_stores import find_store, read_store
 from harness.leaderboard.records import INCOMPLETE, Entry, Results, Run, Try
 from harness.leaderboard.swebench import is_report, read_reports, repo_of
@@ -97,7 +98,7 @@ def read_runs(
     """Return the results of all runs, each attempt once. paths: PATH or NAME=PATH of each run.
 
     by: the source of injector names in a store of `ssr play` (auto, strategy, operator, run). alpha and kind: of its
-    rewards. rule: the verdict of a grade that counts; reports of SWE-bench have only one. Raises SettingsError for a
+    rewards. rule: the verdict of a grade that counts; SWE-bench and Harbor report only one. Raises SettingsError for a
     path that is not a run, and for a damaged line, naming the file and the line.
     """
     labels = _labels(list(dict.fromkeys(map(_named, paths))))
@@ -106,12 +107,12 @@ def read_runs(
     attempts: list[Entry] = []
     tries: list[Try] = []
     for (_, path), label in labels.items():
-        kind_of, run_attempts, run_tries = _read(path, label, by=by, alpha=alpha, kind=kind, rule=rule)
+        kind_of, run_attempts, run_tries, unfinished = _read(path, label, by=by, alpha=alpha, kind=kind, rule=rule)
         if not run_attempts and not run_tries:
             raise SettingsError(f"{path} contains no results")
         summary = _summary(path)
         wanted = summary.get("wanted")
-        absent = max(0, wanted - len(run_attempts)) if type(wanted) is int else 0
+        absent = max(0, wanted - len(run_attempts)) if type(wanted) is int else unfinished
         planned[label] = _unmade(run_attempts, summary) if absent else set()
         if kind_of == "results" and _is_cut_off(path / RESULTS):
             absent = max(absent, 1)
@@ -127,18 +128,22 @@ def read_runs(
 
 def _read(
     path: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
-) -> tuple[str, list[Entry], list[Try]]:
+) -> tuple[str, list[Entry], list[Try], int]:
+    """Return the kind of a run, its attempts and tries, and the number of trials that have not finished."""
     if (path / RESULTS).is_file():
         recorded = [attempt.by(rule) for attempt in read_attempts(path / RESULTS)]
-        return "results", [Entry.of(a, run=label, repo=a.repo or repo_of(a.task)) for a in recorded], []
+        return "results", [Entry.of(a, run=label, repo=a.repo or repo_of(a.task)) for a in recorded], [], 0
     store = find_store(path)
     if store is not None:
-        return "play", *read_store(store, label, by=by, alpha=alpha, kind=kind, rule=rule)
+        return "play", *read_store(store, label, by=by, alpha=alpha, kind=kind, rule=rule), 0
+    jobs = read_jobs(path, label)
+    if jobs is not None:
+        return "harbor", jobs[0], [], jobs[1]
     if (path.is_dir() or is_report(path)) and (attempts := read_reports(path, label)):
-        return "swe-bench", attempts, []
+        return "swe-bench", attempts, [], 0
     problem = "is not a run" if path.exists() else "does not exist"
     raise SettingsError(
-        f"{path} {problem}; name a folder with {RESULTS}, a report of SWE-bench, or a store of ssr play"
+        f"{path} {problem}; name a folder with {RESULTS}, a report of SWE-bench, a job of Harbor or a store of ssr play"
     )
 
 

@@ -127,7 +127,7 @@ class Run:
 
     label: str
     kind: str
-    """results, swe-bench or play."""
+    """results, swe-bench, harbor or play."""
     attempts: int
     tries: int = 0
     absent: int = 0

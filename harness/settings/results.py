@@ -154,7 +154,8 @@ class ExportSettings(CommandSettings):
     example: ClassVar[str] = "ssr export .ssr --format sft --out data/sft"
     source: tuple[Path, ...] = required(
         "SOURCE",
-        "stores (.ssr), projects or runs that contain one, .jsonl files of `--format rollouts`, or datasets",
+        "stores (.ssr), projects or runs that contain one, .jsonl files of `--format rollouts`, trajectories of ATIF, "
+        "jobs of Harbor, or datasets",
         is_argument=True,
     )
     format: str = required("NAME", "format of the rows", choices=_formats)

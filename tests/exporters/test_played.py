@@ -29,7 +29,7 @@ from pytest_ssr.verifier import grade_tree
 pytestmark = pytest.mark.long
 
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
-ROLLED = ("rollouts", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples")
+ROLLED = ("rollouts", "atif", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples")
 TASKS = ("slime-prompts", "verl-prompts", "swe-rl", "swe-bench", "swe-smith")
 
 

@@ -27,9 +27,10 @@ from harness.exporters.index import Index
 from harness.exporters.library import ArtifactGroup, InstanceGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
 from harness.exporters.protocol import Choices, Format, Group, Row
+from harness.exporters.record_files import holds_records
 from harness.exporters.report import Report
 from harness.exporters.skipped import SkipCode, SkippedError
-from harness.exporters.sources import find_sources, holds_records, holds_store, index_sources
+from harness.exporters.sources import find_sources, holds_store, index_sources
 from harness.exporters.splits import Splits
 from harness.records.job_reports import Stage
 from harness.rollouts.task import find_copies
@@ -235,7 +236,7 @@ def _require_no_answer(task: Path, image: str) -> None:
 def _is_dataset(source: Path, form: Format) -> bool:
     """Return whether a source is a dataset, as `ssr eval` reads it, and neither a store nor records of rollouts."""
     if source.is_file():
-        return has_form_of_dataset(source) and not (source.suffix == ".jsonl" and holds_records(source))
+        return has_form_of_dataset(source) and not (source.suffix in (".jsonl", ".json") and holds_records(source))
     if source.is_dir():
         return has_form_of_dataset(source) and not holds_store(source)
     # A mistyped path to a store looks like a name on the hub, too.
