@@ -169,9 +169,9 @@ def test_another_export_is_not_read_from_the_cache_of_the_first(folder: Path, tm
         assert export(folder, out, "rollouts", "--as", container) == 0
         assert [row["reward"] for row in loaded(out)] == [1.0] * count
     grade = folder / "rollouts" / ("b" * 24) / "rollout.json"
-    grade.write_text(json.dumps(json.loads(grade.read_text()) | {"reward": 0.5}))
+    grade.write_text(json.dumps(json.loads(grade.read_text()) | {"resolved": False, "tests": False, "reward": -1.0}))
     assert export(folder, out, "rollouts", "--as", container) == 0
-    assert [row["reward"] for row in loaded(out)] == [1.0, 0.5]
+    assert [row["reward"] for row in loaded(out)] == [1.0, -1.0]
 
 
 def test_a_trajectory_whose_last_line_is_cut_is_left_out(
