@@ -98,9 +98,7 @@ def test_the_row_of_swe_rl_is_the_same_task(dataset: Path, tmp_path: Path) -> No
     assert isinstance(rows[0]["metadata"]["instance"]["FAIL_TO_PASS"], list)
 
 
-def test_swe_rl_keeps_every_column_and_the_source(
-    clones: tuple[Path, list[dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_swe_rl_keeps_every_column_and_the_source(clones: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
     more = {"hints_text": "Look at add().", "environment_setup_commit": "1a2b3c4d", "own": {"difficulty": [1, None]}}
     source = written(tmp_path / "rows.jsonl", [{**clones[1][0], **more}])
     families = [read_instances(str(source))[0].family]
