@@ -107,7 +107,7 @@ class Episodes:
     """The episodes of one environment. The tasks are opened, and the first sandbox, when the first episode begins."""
 
     def __init__(self, tasks: TaskSource, settings: EnvironmentSettings) -> None:
-        """Check the settings and the tasks; raises SettingsError for invalid ones, ProjectError for a missing folder."""
+        """Check the settings and the tasks; raises SettingsError for an invalid one, ProjectError for no project."""
         self._source, self._order = tasks, TaskOrder(settings.order)
         self._players = PlayerFactory()
         load_tools(settings.tools)
