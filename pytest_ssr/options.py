@@ -68,6 +68,8 @@ class Option(NamedTuple):
     """Whether it is an argument of the command line, without a flag."""
     is_interpreter: bool = False
     """Whether it is a path to an interpreter, whose bare name is looked up on PATH."""
+    may_be_folder: bool = False
+    """Whether it names a folder or something that is not on this machine, such as a model on the hub."""
     takes_many: bool = False
     """Whether one flag takes several values."""
     variable: str = ""

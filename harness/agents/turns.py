@@ -35,8 +35,8 @@ def actions_of(message: Message, tools: Collection[str], *, number: int) -> tupl
     if len(calls) != 1:
         problem = "no tool was called" if not calls else f"there are {len(calls)} blocks in one reply"
         raise FormatError(
-            f"{problem}; call one of the tools {', '.join(sorted(tools))}, or write exactly one block that begins "
-            "with ``` and the name of a tool"
+            f"{problem}; call one of the tools {', '.join(sorted(tools))}, or write exactly one block: "
+            "<execute>COMMAND</execute>, or one that begins with ``` and the name of a tool"
         )
     name, raw = calls[0]
     return (ToolCall.parse(f"text-{number}", name, raw),)

@@ -8,6 +8,7 @@ from harness.datasets import Instance
 from harness.datasets.loading import Selection, read_dataset, read_instances
 from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.sandbox import SandboxName
 
 
 def chosen_instances(dataset: str | Path, selection: SelectionSettings) -> list[Instance]:
@@ -26,5 +27,14 @@ def _selected(instances: list[Instance], selection: SelectionSettings) -> list[I
 
 def require_own_images(instances: InstanceSettings, execution: ExecutionSettings) -> None:
     """Raise SettingsError if --images is combined with --sandbox or --python."""
-    if instances.images and (execution.python is not None or execution.sandbox != "auto"):
+    if not instances.images:
+        return
+    if SandboxName.parse(execution.sandbox).address:
+        raise SettingsError(
+            "--images takes the sandboxes of this machine or of a cluster, and a sandbox server shows one image: start "
+            "it there with ssr sandbox-server --sandbox docker:IMAGE and omit --images here, or use --ray instead of "
+            "--sandbox for an image per row",
+            option="images",
+        )
+    if execution.python is not None or execution.sandbox != "auto":
         raise SettingsError("--images has its own sandboxes and interpreters; omit --sandbox and --python")

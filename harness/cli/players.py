@@ -102,6 +102,11 @@ def note_remarks(players: PlayerFactory, note: Callable[[str], None]) -> None:
         note(line)
 
 
+def unscored_line(count: int) -> str:
+    """Return what to say about graded attempts whose judge has given no valid vote."""
+    return f"attempts without a valid vote of the judge: {count}; their reward is the outcome alone"
+
+
 def chosen_judge(settings: JudgeSettings, players: PlayerFactory) -> ProcessReward | None:
     """Return the model that scores steps, or None."""
     if not settings.model:

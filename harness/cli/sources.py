@@ -69,14 +69,10 @@ class Sources:
         """Yield the values of a file for this command; raises SettingsError for an unknown key."""
         shown = str(path)
         leaves = {key: leaf for leaf in self._leaves for key in leaf.keys}
-        known = self._known_keys() if table else ()
+        if table:
+            require_known(table, self._known_keys(), shown, self._argument_names())
         flags: set[str] = set()
         for key, value in table.items():
-            if key not in known and key in self._argument_names():
-                raise SettingsError(
-                    f"{shown}: {key} is not a setting but an argument of a command; write it on the command line"
-                )
-            require_known(key, known, shown)
             leaf = leaves.get(key)
             if leaf is None or value is None:
                 continue
@@ -110,13 +106,19 @@ def _require_shape(leaf: Leaf, value: Any, key: str, shown: str) -> None:
 
 
 def _resolved(leaf: Leaf, value: Any, folder: Path) -> Any:
-    """Return a value of a file in which a relative path starts at the file's folder; an empty one stays empty."""
+    """Return a value of a file in which a relative path starts at the file's folder; an empty one stays empty.
+
+    What may be a name as well is a path only if there is such a folder beside the file.
+    """
     if isinstance(value, list):
         return [_resolved(leaf, single, folder) for single in value]
     if value == "":
         return value
     if leaf.option.is_interpreter:
         return named_interpreter(str(value), folder)
+    if leaf.option.may_be_folder and value is not None:
+        beside = folder.absolute() / str(value)
+        return str(beside) if beside.is_dir() else value
     return folder.absolute() / str(value) if leaf.is_path else value
 
 

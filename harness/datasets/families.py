@@ -64,9 +64,12 @@ _REQUIRED = ("instance_id", "repo", "patch", "FAIL_TO_PASS")
 
 def read_row(row: Mapping[str, Any], location: str) -> Instance:
     """Return a row of any family as an instance; raises RowError, naming `location` and the field, if it is invalid."""
-    given = _unwrapped(row)
+    given, source = _unwrapped(row), _data_source(row)
     row = _canonical(given, location)
     family = _family(given, row)
+    if {family, source} == {"swe-bench", "swe-gym"}:
+        # The prompts of both have lists of tests and all columns, so that only their source distinguishes them.
+        family = source
     for column in (*_REQUIRED, *(() if family == "swe-smith" else ("base_commit",))):
         if column not in row:
             raise RowError(f"{location} has no {column}: {missing_column(given, _COLUMNS[column])}")
@@ -102,6 +105,8 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
         created_at=str(row.get("created_at") or ""),
         licence=str(row.get("license") or ""),
         artifact_id=found[0] if (found := _ARTIFACT.fullmatch(str(row.get("artifact_id")))) else "",
+        row=given,
+        data_source=source or family,
     )
 
 
@@ -110,6 +115,12 @@ def _unwrapped(row: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = row.get("metadata")
     instance = metadata.get("instance") if isinstance(metadata, Mapping) else None
     return instance if isinstance(instance, Mapping) else row
+
+
+def _data_source(row: Mapping[str, Any]) -> str:
+    """Return the source that a prompt of OpenClaw-RL's swe-rl names; empty if it names none, and for another row."""
+    source = row["metadata"].get("data_source") if _unwrapped(row) is not row else ""
+    return source if isinstance(source, str) else ""
 
 
 def _canonical(given: Mapping[str, Any], location: str) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class Instance:
     licence: str = ""
     artifact_id: str = ""
     """The bug that the row was made from, by `ssr export`; empty for other rows."""
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The row as it was given, with all of its columns."""
+    data_source: str = ""
+    """The source that a prompt of OpenClaw-RL's swe-rl names; else the family."""
     invalid: str = ""
     """Why its row cannot be read, with the row's location; the other fields are then empty, except the names."""
 

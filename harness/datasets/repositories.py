@@ -153,7 +153,8 @@ class Repositories:
                         lines = process.stderr.decode(errors="replace").strip().splitlines()
                         reason = " ".join(lines[-1:])
                         raise InstanceError(
-                            f"{repo} cannot be cloned from {url}: {reason}; name a folder of clones with --repos"
+                            f"{repo} cannot be cloned from {url}: {reason}; name a folder of clones with --repos "
+                            "(repos= in Python)"
                         )
                     os.rename(f"{directory}/made", target)
         return target

@@ -107,7 +107,7 @@ class Episodes:
     """The episodes of one environment. The tasks are opened, and the first sandbox, when the first episode begins."""
 
     def __init__(self, tasks: TaskSource, settings: EnvironmentSettings) -> None:
-        """Check the settings; raises SettingsError for an invalid one."""
+        """Check the settings and the tasks; raises SettingsError for an invalid one, ProjectError for no project."""
         self._source, self._order = tasks, TaskOrder(settings.order)
         self._players = PlayerFactory()
         load_tools(settings.tools)
@@ -122,7 +122,7 @@ class Episodes:
             bundles=read_bundles([Path(folder) for folder in settings.bundles]),
             record=Path(settings.record) if settings.record is not None else None,
         )
-        tasks.require_scores(scores)
+        tasks.check(scores)
         self._tasks: Tasks | None = None
         self._current: Episode | None = None
         self._count = 0

@@ -36,6 +36,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.sandbox import require_sandbox_name
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store
@@ -84,16 +85,18 @@ class ProjectTasks:
         if self.attempts < 1 or self.rejections < 0:
             raise SettingsError(f"attempts must be at least 1 and rejections 0, not {self.attempts}, {self.rejections}")
 
-    def require_scores(self, names: Collection[str]) -> None:
-        """Raise SettingsError for the score `tests`: only a bug to repair has such tests."""
-        if TESTS in names:
+    def check(self, scores: Collection[str]) -> None:
+        """Raise ProjectError for a missing folder, SettingsError for an unknown sandbox and for the score `tests`."""
+        if TESTS in scores:
+            # Only a bug to repair has such tests.
             raise SettingsError(f"the score {TESTS!r} is for repairs; an injector has 'outcome' and 'process'")
-
-    def open(self) -> Tasks:
-        """Open the projects; raises ProjectError for a missing folder."""
+        require_sandbox_name(self.sandbox)
         for project in self.projects:
             if not Path(project).is_dir():
                 raise ProjectError(f"{project} is not a folder")
+
+    def open(self) -> Tasks:
+        """Open the projects."""
         players = PlayerFactory()
         ids = [str(project) for project in self.projects]
         return Tasks(ids, lambda task_id: self._task(task_id, players), players.close)

@@ -27,10 +27,10 @@ class JoinedTasks:
         """The role of the agent: solver or injector."""
         return self.sources[0].role
 
-    def require_scores(self, names: Collection[str]) -> None:
-        """Raise the error of the first source that cannot give one of these scores."""
+    def check(self, scores: Collection[str]) -> None:
+        """Raise the error of the first source that has one."""
         for source in self.sources:
-            source.require_scores(names)
+            source.check(scores)
 
     def open(self) -> Tasks:
         """Open all sources; raises the errors of each, and SettingsError if a task occurs twice."""

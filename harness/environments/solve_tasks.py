@@ -32,6 +32,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
+from pytest_ssr.sandbox import require_sandbox_name
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
@@ -52,12 +53,13 @@ class GradedTasks:
     """Run all tests of each grade, even after a failure; the score `tests` needs it."""
     role: ClassVar[str] = "solver"
 
-    def require_scores(self, names: Collection[str]) -> None:
-        """Raise SettingsError for the score `tests` without the results of all tests."""
-        if TESTS in names and not self.full_grades:
+    def _check(self, scores: Collection[str], sandbox: str) -> None:
+        """Raise SettingsError for an unknown sandbox, and for the score `tests` without the results of all tests."""
+        if TESTS in scores and not self.full_grades:
             raise SettingsError(
                 f"the score {TESTS!r} needs the results of all tests; use {type(self).__name__}(..., full_grades=True)"
             )
+        require_sandbox_name(sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,15 @@ class StoreTasks(GradedTasks):
         object.__setattr__(self, "artifacts", names_of(self.artifacts, "artifacts"))
         object.__setattr__(self, "python", interpreter_of(self.python))
 
+    def check(self, scores: Collection[str]) -> None:
+        """Raise ProjectError without the project, SettingsError for an unknown sandbox or an impossible score."""
+        self._check(scores, self.sandbox)
+        if not Path(self.project).is_dir():
+            raise ProjectError(f"{self.project} is not a folder; name the project of the bugs")
+
     def open(self) -> Tasks:
         """Open a runner on the project; raises SettingsError if there is no artifact."""
         project, root = Path(self.project), self._root
-        if not project.is_dir():
-            raise ProjectError(f"{project} is not a folder; name the project of the bugs")
         if not root.is_dir():
             raise SettingsError(f"the store {root} does not exist; create bugs in it with ssr inject")
         store = Store(root)
@@ -176,6 +182,10 @@ class DatasetTasks(GradedTasks):
             raise SettingsError(f"`images` takes {' or '.join(_ENGINES)}, not {self.images!r}")
         if self.images and (self.python is not None or self.sandbox != "auto"):
             raise SettingsError("images have their own sandboxes and interpreters; omit sandbox and python")
+
+    def check(self, scores: Collection[str]) -> None:
+        """Raise SettingsError for an unknown sandbox or an impossible score."""
+        self._check(scores, self.sandbox)
 
     def open(self) -> Tasks:
         """Read the dataset; raises RowError for an invalid row, and SettingsError if nothing is selected."""

@@ -127,8 +127,11 @@ class TaskSource(Protocol):
     def role(self) -> str:
         """The role of the agent: solver or injector."""
 
-    def require_scores(self, names: Collection[str]) -> None:
-        """Raise SettingsError if these tasks cannot give one of these scores."""
+    def check(self, scores: Collection[str]) -> None:
+        """Raise SettingsError or ProjectError for what cannot be opened.
+
+        That is a missing folder, an unknown sandbox, or one of these scores that the tasks cannot give.
+        """
 
     def open(self) -> Tasks:
         """Open the tasks; raises SettingsError if there are none, and the errors of `open_runner`."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from harness.datasets import Instance, InstanceError
@@ -30,8 +32,9 @@ from pytest_ssr.errors import (
 from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import Grade, grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.interpreter import find_in_image
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
-from pytest_ssr.sandbox import SandboxName
+from pytest_ssr.sandbox import SandboxName, choose
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, key_of
 
@@ -61,6 +64,7 @@ class Grader:
     """The instances that are known not to run, by id, with the error to raise for each."""
     keep_trees: bool = True
     """Keep the trees of the instances in the store, so that exports find them; else only those of the open one."""
+    _shown: dict[str, str] = field(default_factory=dict)
     _task: InstanceTask | None = None
     _opened: Instance | None = None
     _using: ExitStack = field(default_factory=ExitStack)
@@ -69,10 +73,31 @@ class Grader:
         """Return the key of a result: a hash of everything that it depends on."""
         sandbox = self.sandbox_of(instance)
         # Another system has its own interpreter, even if this machine has one at the same path.
-        has_own_system = SandboxName.parse(sandbox).has_own_system
-        python = str(self.environments.python or "") if has_own_system else self.environments.environment_key(instance)
+        parts = SandboxName.parse(sandbox)
+        python = (
+            str(self.environments.python or "") if parts.has_own_system else self.environments.environment_key(instance)
+        )
+        if parts.address:
+            # What its servers show decides, not which of them a run uses.
+            sandbox, python = parts.kind, self._environment_of(sandbox)
         report_options = (self.logs, self._full)
         return key_of(code_hash(), instance.key, patch, sandbox, python, self.settings.time_limit_s, *report_options)
+
+    def _environment_of(self, sandbox: str) -> str:
+        """Return a hash of the environment that sandboxes of other machines show; their servers are asked once."""
+        if sandbox not in self._shown:
+            python = self.environments.python
+            with ExitStack() as stack:
+                if self._task is not None:
+                    # It gives up its idle sandboxes if there is only one slot.
+                    provider = self._task.runner.provider
+                else:
+                    provider = choose(sandbox, model_written=True)
+                    stack.callback(getattr(provider, "close", lambda: None))
+                nothing = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                shown = find_in_image(provider, nothing, python, needs_pytest=False)
+            self._shown[sandbox] = shown.environment_hash if shown is not None else f"{sandbox} {python}"
+        return self._shown[sandbox]
 
     @property
     def _full(self) -> bool:

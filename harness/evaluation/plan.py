@@ -22,7 +22,7 @@ from harness.evaluation.grading import Grader
 from pytest_ssr.errors import MissingExtraError, ProjectError, SandboxError, SsrError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.project.interpreter import find_interpreter
-from pytest_ssr.sandbox import SandboxName
+from pytest_ssr.sandbox import SandboxName, choose
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.sandbox.mirrors import image_source
 
@@ -43,6 +43,7 @@ class Obstacle(StrEnum):
     NO_ENGINE = "no-engine"
     NO_IMAGE = "no-image"
     NO_INTERPRETER = "no-interpreter"
+    NO_SANDBOX = "no-sandbox"
 
 
 class EnvironmentKind(StrEnum):
@@ -68,7 +69,7 @@ class Blocked:
     @property
     def error(self) -> SsrError:
         """The error to raise instead of opening the row."""
-        is_sandbox = self.obstacle in (Obstacle.NO_ENGINE, Obstacle.NO_IMAGE)
+        is_sandbox = self.obstacle in (Obstacle.NO_ENGINE, Obstacle.NO_IMAGE, Obstacle.NO_SANDBOX)
         return SandboxError(self.message) if is_sandbox else InstanceError(self.message)
 
 
@@ -117,8 +118,9 @@ class Planner:
     """The names of the runners of rows, if their files are here."""
 
     def plan(self, instances: Sequence[Instance]) -> list[RowPlan]:
-        """Return the plan of each row."""
+        """Return the plan of each row; servers of sandboxes are asked. Raises SettingsError for an invalid sandbox."""
         blocked = self.blocked(instances)
+        blocked |= self._without_servers([i for i in instances if i.id not in blocked])
         return [self._row(i, blocked.get(i.id)) for i in instances]
 
     def blocked(self, instances: Sequence[Instance], *, elsewhere: bool = False) -> dict[str, Blocked]:
@@ -201,6 +203,18 @@ class Planner:
             except InstanceError as error:
                 obstacles[instance.id] = Blocked(Obstacle.NO_IMAGE, str(error))
         return obstacles
+
+    def _without_servers(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Try the sandboxes of other machines; a run does so itself, and ends if they do not work."""
+        if self.grader.images or not instances or not SandboxName.parse(self.grader.sandbox).address:
+            return {}
+        try:
+            provider = choose(self.grader.sandbox, model_written=True)
+        except SandboxError as error:
+            blocked = Blocked(Obstacle.NO_SANDBOX, str(error))
+            return {i.id: blocked for i in instances}
+        getattr(provider, "close", lambda: None)()
+        return {}
 
     def _without_docker_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Look up the images of an engine; those that it does not have are pulled later."""

@@ -245,8 +245,10 @@ def _swe_rl(group: Group, choices: Choices) -> Iterator[Row]:
 
 def _swe_rl_of(instance: Instance, choices: Choices) -> Row:
     tests = {"FAIL_TO_PASS": list(instance.fail_to_pass), "PASS_TO_PASS": list(instance.pass_to_pass)}
-    row = {**row_of(instance), **tests, **({"image_name": choices.image} if choices.image else {})}
-    return {"text": statement_of(instance), "metadata": {"instance": row, "data_source": instance.family}}
+    # Files of tables can hold dates.
+    given = json.loads(json.dumps(instance.row, default=str))
+    row = {**given, **row_of(instance), **tests, **({"image_name": choices.image} if choices.image else {})}
+    return {"text": statement_of(instance), "metadata": {"instance": row, "data_source": instance.data_source}}
 
 
 def _artifacts(group: Group, choices: Choices) -> Iterator[Row]:

@@ -157,6 +157,11 @@ def _upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return data
 
 
+def count_unscored(attempts: Iterable[Attempt]) -> int:
+    """Return how many graded attempts have no score: their judge, if there is one, has given no valid vote."""
+    return sum(a.verdict is not None and a.score is None for a in attempts)
+
+
 def status_totals(attempts: Iterable[Attempt]) -> dict[str, Any]:
     """Return the totals of a run: the number of attempts of each status, and the resolved share of the graded ones."""
     every = list(attempts)

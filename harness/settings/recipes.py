@@ -22,7 +22,7 @@ class RecipeSettings(CommandSettings):
         "SOURCE", "a project whose bugs are repaired, or a dataset; the same path on all nodes", is_argument=True
     )
     out: Path = required("DIR", "folder for the recipe; the same path on all nodes")
-    model: str = required("NAME", "the model: a folder, or owner/name on the hub")
+    model: str = required("NAME", "the model: a folder, or owner/name on the hub", may_be_folder=True)
     nodes: int = option(1, "N", "nodes with GPUs", bound=AT_LEAST_1, is_own=True)
     gpus_per_node: int = option(8, "N", "GPUs of each of them", bound=AT_LEAST_1)
     sandboxes: str = option(

@@ -162,6 +162,13 @@ class TrainPolicySettings(TrainLanguageSettings):
     tools: tuple[str, ...] = option(
         (), "NAME", "a tool that another package adds, besides our own; can be repeated", flag="tool", is_own=True
     )
+    bundles: tuple[Path, ...] = option(
+        (),
+        "FOLDER",
+        "more tools: repository (list_dir, find_files, apply_diff, run_tests), or a folder in SWE-agent's layout; can "
+        "be repeated",
+        is_personal=True,
+    )
     reward: RewardSettings = section(RewardSettings)
     limits: LimitSettings = section(LimitSettings)
     execution: ExecutionSettings = section(ExecutionSettings)

@@ -133,14 +133,13 @@ def _table(config: pytest.Config) -> Mapping[str, Given]:
 def _options_of_table(path: Path) -> dict[str, Given]:
     table = read_project_table(path)
     names = {key: item.name for item, option in options_of(PluginSettings) for key in (option.flag, option.key) if key}
-    known: set[str] | None = None
+    # Only a key that the plugin does not have is worth the import of the command line.
+    if any(key not in names for key in table) and (known := _keys_of_the_command_line()):
+        require_known(table, known.union(names), str(path))
     values: dict[str, Given] = {}
     for key, value in table.items():
         name = names.get(key)
         if name is None:
-            known = known if known is not None else _keys_of_the_command_line()
-            if known:
-                require_known(key, known.union(names), str(path))
             continue
         if name in values:
             raise SettingsError(f"{path}: {key} is set twice, by its short and its dotted name")

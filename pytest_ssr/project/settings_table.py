@@ -6,14 +6,14 @@ The plugin and the command line read the same table, so they share this module.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import SettingsError
 
-_NEAR = 0.7
-"""The similarity of a suggested name to the unknown one, from 0 to 1."""
+_NEAR, _NEAR_IN_SECTION = 0.7, 0.4
+"""The similarity of a suggested name to the unknown one, from 0 to 1; less is needed between few names."""
 
 
 def project_file(folder: Path) -> Path | None:
@@ -61,26 +61,51 @@ def _flat(table: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield key, value
 
 
-def require_known(key: str, known: Collection[str], shown: str) -> None:
-    """Raise SettingsError, with the nearest known key, for an unknown one."""
-    if key in known:
-        return
+def require_known(keys: Iterable[str], known: Collection[str], shown: str, arguments: Collection[str] = ()) -> None:
+    """Raise SettingsError that names every unknown key, each with the nearest known one.
+
+    arguments: what the arguments of commands are called.
+    """
+    if problems := [_problem(key, known, arguments) for key in keys if key not in known]:
+        raise SettingsError(f"{shown}: {' | '.join(problems)}")
+
+
+def _problem(key: str, known: Collection[str], arguments: Collection[str]) -> str:
+    """Return what is wrong with an unknown key."""
+    if key in arguments:
+        return f"{key} is not a setting but an argument of a command; write it on the command line"
     if any(other.startswith(f"{key}.") for other in known):
-        raise SettingsError(f"{shown}: {key} is a table of settings, and takes no value")
-    raise SettingsError(f"{shown}: {key} is not a setting of ssr{suggestion(key, known)}")
+        return f"{key} is a table of settings, and takes no value"
+    return f"{key} is not a setting of ssr{suggestion(key, known)}"
 
 
 def suggestion(name: str, known: Collection[str], *, prefix: str = "") -> str:
     """Return the end of a message that suggests the known name nearest to an unknown one; empty without a near one.
 
-    Of dotted names, the nearest is one with the same last part. prefix: of the suggested name, such as `--`.
+    Of dotted names, the nearest is one with the same last part, else one of the same section. prefix: of the suggested
+    name, such as `--`.
     """
+    nearest = _nearest(name, known)
+    return f"; did you mean {prefix}{nearest}?" if nearest else ""
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
     import difflib
 
-    last = name.rpartition(".")[2]
-    alike = [other for other in known if "." in name and other.rpartition(".")[2] == last]
-    close = difflib.get_close_matches(name, alike or sorted(known), n=1, cutoff=0.0 if alike else _NEAR)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""
+    section, _, last = name.rpartition(".")
+    sections = {other.rpartition(".")[0] for other in known}
+    if section:
+        alike = [other for other in known if other.endswith(f".{last}")]
+        if alike:
+            return difflib.get_close_matches(name, alike, n=1, cutoff=0.0)[0]
+        own = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
+        if close := difflib.get_close_matches(last, sorted(own), n=1, cutoff=_NEAR_IN_SECTION):
+            return f"{section}.{close[0]}"
+        if last in known:
+            return last
+    # A section is no setting, even if a flag has its name.
+    settings = sorted(set(known) - sections) if section else sorted(known)
+    return next(iter(difflib.get_close_matches(name, settings, n=1, cutoff=_NEAR)), "")
 
 
 def require_single(key: str, value: Any, shown: str) -> None:

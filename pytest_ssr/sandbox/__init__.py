@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from pytest_ssr.errors import SandboxMissingError, SandboxUnavailableError, SettingsError
 from pytest_ssr.progress import counted
 from pytest_ssr.sandbox.filesystem.workdirs import reap
 from pytest_ssr.sandbox.protocol import Availability, SandboxProvider, Slotted
 
-__all__ = ["SANDBOXES", "SandboxName", "choose", "load_provider", "probe_all", "reap", "require_slots"]
+__all__ = [
+    "SANDBOXES",
+    "SandboxName",
+    "choose",
+    "load_provider",
+    "probe_all",
+    "reap",
+    "require_sandbox_name",
+    "require_slots",
+]
 
 SANDBOXES = {
     "apptainer": "pytest_ssr.sandbox.apptainer:ApptainerProvider",
@@ -50,6 +59,23 @@ class SandboxName:
         return bool(self.image or self.address)
 
 
+def require_sandbox_name(name: str, extra: Collection[str] | None = None) -> None:
+    """Raise SettingsError if there is no sandbox of this name, `auto` excepted. extra: names that plugins add."""
+    parts, added = SandboxName.parse(name), extra or ()
+    if name == "auto" or name in added or _with_address(parts):
+        return
+    if parts.kind not in SANDBOXES or (":" in name and not parts.image):
+        with_value = [*(f"{k}:IMAGE" for k in _WITH_IMAGE), *(f"{e.name}:ADDRESS" for e in entry_points(group=GROUP))]
+        choices = ", ".join(["auto", *sorted({*SANDBOXES, *added}), *with_value])
+        raise SettingsError(f"there is no sandbox {name!r}; choose among {choices}")
+
+
+def _with_address(parts: SandboxName) -> Sequence[EntryPoint]:
+    """Return the entry points of another package that open the sandbox of an address."""
+    is_other = parts.address and parts.kind not in SANDBOXES
+    return list(entry_points(group=GROUP, name=parts.kind)) if is_other else []
+
+
 def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:
     """Return the named sandbox, built in or added by a plugin; raises SettingsError for an unknown name.
 
@@ -57,15 +83,11 @@ def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None)
     """
     if extra and name in extra:
         return extra[name]
+    require_sandbox_name(name, extra)
     parts = SandboxName.parse(name)
-    if parts.address and parts.kind not in SANDBOXES:
-        for entry in entry_points(group=GROUP, name=parts.kind):
-            load: Callable[[str], SandboxProvider] = entry.load()
-            return load(parts.address)
-    if parts.kind not in SANDBOXES or (":" in name and not parts.image):
-        with_value = [*(f"{k}:IMAGE" for k in _WITH_IMAGE), *(f"{e.name}:ADDRESS" for e in entry_points(group=GROUP))]
-        choices = ", ".join(["auto", *sorted({*SANDBOXES, *(extra or {})}), *with_value])
-        raise SettingsError(f"there is no sandbox {name!r}; choose among {choices}")
+    for entry in _with_address(parts):
+        load: Callable[[str], SandboxProvider] = entry.load()
+        return load(parts.address)
     module, _, attribute = SANDBOXES[parts.kind].partition(":")
     given = [parts.image] if parts.image else []
     provider: SandboxProvider = getattr(importlib.import_module(module), attribute)(*given)

@@ -40,9 +40,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_scores_and_tools_reach_the_environment() -> None:
     options = ("--score", "outcome=1", "--score", "tests=0.2", "--tool", "hammer", "--roles", "solver")
+    options += ("--bundles", "repository")
     environment = environment_of(*options)
     assert environment.settings.scores == {"outcome": 1.0, "tests": 0.2}
     assert list(environment.settings.tools) == ["hammer"]
+    assert list(environment.settings.bundles) == ["repository"]
     [tasks] = environment.solver.values()
     assert isinstance(tasks, StoreTasks)
     assert tasks.full_grades

@@ -144,6 +144,12 @@ def test_a_file_is_shared_by_commands(folder: Path) -> None:
         ("inject: {count: 5}", "c.yaml: inject.count"),
         ("execution: {sandbx: docker}", "did you mean execution.sandbox?"),
         ("solver: {url: x}", "did you mean model.url?"),
+        ("adapter: {lora_alpha: 32}", "did you mean adapter.alpha?"),
+        ("adapter: {r: 16}", "did you mean adapter.rank?"),
+        ("adapter: {xyz: 16}", "adapter.xyz is not a setting of ssr\n"),
+        ("cuont: 5\nseed: 1\nadapter: {r: 16}\nproject: a", "cuont"),
+        ("cuont: 5\nseed: 1\nadapter: {r: 16}\nproject: a", "adapter.rank"),
+        ("cuont: 5\nseed: 1\nadapter: {r: 16}\nproject: a", "project is not a setting but an argument"),
         ("algorithm: x", "algorithm is not a setting of ssr\n"),
         ("project: shop", "project is not a setting but an argument"),
         ("- 1", "c.yaml"),
@@ -166,6 +172,15 @@ def test_a_wrong_value_of_a_file_names_it(
     error = capsys.readouterr().err
     assert code in error
     assert error.count("\n") == 1
+
+
+def test_a_model_of_a_file_is_a_folder_if_there_is_one_beside_it(folder: Path) -> None:
+    (folder / "below" / "tiny").mkdir(parents=True)
+    for written, model in (("tiny", str(folder / "below" / "tiny")), ("owner/name", "owner/name")):
+        (folder / "below" / "c.yaml").write_text(f"base: {{model: {written}}}\n")
+        trained = settings("train", "sft", "shop", "--config", "below/c.yaml", "--out", "o")
+        assert trained.base.model == model
+    assert settings("train", "sft", "shop", "--model", "tiny", "--out", "o").base.model == "tiny"
 
 
 @pytest.mark.parametrize(

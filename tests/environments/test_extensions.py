@@ -50,7 +50,7 @@ def tasks_of(proven: Proven) -> StoreTasks:
 
 @pytest.mark.usefixtures("installed")
 def test_a_tool_of_another_package_is_called_and_a_score_of_it_is_in_the_reward(proven: Proven) -> None:
-    settings = EnvironmentSettings(tools=["find"], scores={"outcome": 1.0, "small-change": 0.01})
+    settings = EnvironmentSettings(tools=["find"], scores={"outcome": 1.0, "small-change": 0.01, "plan": 0.0})
     episodes = Episodes(tasks_of(proven), settings)
     episodes.begin(seed=1)
     names = [tool["function"]["name"] for tool in episodes.current.tools]
@@ -58,10 +58,11 @@ def test_a_tool_of_another_package_is_called_and_a_score_of_it_is_in_the_reward(
     found = episodes.call("find", {"text": "return a - b"})
     assert re.search(r"^\./calc\.py:\d+: +return a - b$", found.output, re.MULTILINE)
     assert "must be of type string" in episodes.call("find", {"text": 1}).output
+    assert episodes.write("<plan>I look.</plan><execute>ls</execute>").scores["plan"] == 1.0
     assert episodes.call("bash", FIX).reward == 0.0
     end = episodes.call("submit", {})
     # One line was taken out, and one put in.
-    assert end.scores == {"outcome": 1.0, "small-change": -2.0}
+    assert end.scores == {"outcome": 1.0, "small-change": -2.0, "plan": 0.0}
     assert end.reward == pytest.approx(0.98)
     episodes.close()
 

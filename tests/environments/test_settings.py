@@ -18,7 +18,7 @@ from harness.environments.episodes import Episodes
 from harness.environments.solve_tasks import SolveWork
 from harness.environments.task import TaskSource
 from harness.rollouts.runner import RolloutRunner
-from pytest_ssr.errors import GradingError, SettingsError
+from pytest_ssr.errors import GradingError, ProjectError, SettingsError
 from pytest_ssr.grading import Grade
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Reason, ReasonCode
@@ -66,6 +66,25 @@ def test_a_wrong_value_is_an_error_of_the_constructor(make: Any) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    ("tasks", "error"),
+    [
+        (StoreTasks("nowhere"), ProjectError),
+        (ProjectTasks(["nowhere"]), ProjectError),
+        (JoinedTasks([StoreTasks(".", sandbox="process"), StoreTasks("nowhere")]), ProjectError),
+        (StoreTasks(".", sandbox="singularity"), SettingsError),
+        (StoreTasks(".", sandbox="process:image"), SettingsError),
+        (DatasetTasks("rows.jsonl", "store", sandbox="singularity"), SettingsError),
+        (ProjectTasks(["."], sandbox="singularity"), SettingsError),
+    ],
+)
+def test_tasks_that_cannot_be_opened_are_an_error_when_the_environment_is_made(
+    tasks: TaskSource, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Episodes(tasks, EnvironmentSettings())
+
+
 def test_a_bundle_is_read_when_the_environment_is_made() -> None:
     with pytest.raises(SettingsError):
         Episodes(StoreTasks("shop"), EnvironmentSettings(bundles=["missing"]))
@@ -76,7 +95,7 @@ def test_a_bundle_is_read_when_the_environment_is_made() -> None:
     [
         (StoreTasks("shop"), "StoreTasks(..., full_grades=True)"),
         (DatasetTasks("rows.jsonl", "store"), "DatasetTasks(..., full_grades=True)"),
-        (JoinedTasks([StoreTasks("a", full_grades=True), StoreTasks("b")]), "StoreTasks(..., full_grades=True)"),
+        (JoinedTasks([StoreTasks(".", full_grades=True), StoreTasks("b")]), "StoreTasks(..., full_grades=True)"),
         (ProjectTasks(["shop"]), "'tests'"),
     ],
 )
@@ -86,8 +105,8 @@ def test_the_score_of_tests_needs_full_grades(tasks: TaskSource, named: str) -> 
     assert named in str(raised.value)
 
 
-def test_tasks_with_full_grades_have_the_score_of_tests() -> None:
-    tasks = JoinedTasks([StoreTasks("a", full_grades=True), DatasetTasks("rows.jsonl", "store", full_grades=True)])
+def test_tasks_with_full_grades_have_the_score_of_tests(tmp_path: Path) -> None:
+    tasks = JoinedTasks([StoreTasks(tmp_path, full_grades=True), DatasetTasks("rows.jsonl", "store", full_grades=True)])
     Episodes(tasks, EnvironmentSettings(scores={"tests": 1.0})).close()
 
 

@@ -152,25 +152,6 @@ def test_a_dry_run_shows_mirrors(
     assert plan["rows"][0]["clone_source"] == f"file://{tmp_path}/git/acme/shop.git"
 
 
-@pytest.mark.parametrize("command", ["eval", "run"])
-def test_an_address_is_no_image(
-    dataset,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-):
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    which = ["--predictions", "gold"] if command == "eval" else ["--solver", "search"]
-    argv = [command, str(dataset.path), *which, "--out", str(tmp_path / "out"), *dataset.common[:2]]
-    argv += ["--sandbox", "remote:http://127.0.0.1:1", "--dry-run", "--json"]
-    for python, kind in (([], EnvironmentKind.SYSTEM), (["--python", "python3"], EnvironmentKind.GIVEN)):
-        code = main([*argv, *python])
-        plan = json.loads(capsys.readouterr().out)
-        assert (code, obstacles(plan)) == (0, [None, None])
-        assert {(row["environment"], row["image"]) for row in plan["rows"]} == {(kind, "")}
-
-
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_bug_without_an_image_is_blocked(dataset, tmp_path: Path, elsewhere: bool):
     rows = dataset.rows_again()

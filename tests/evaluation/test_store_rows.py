@@ -68,6 +68,7 @@ def test_self_play_starts_from_the_solved_repository_of_an_instance(dataset, tmp
     [
         ([".", "--slice", ":1"], "--slice is for instances of a dataset"),
         (["rows.jsonl", "--images", "docker", "--sandbox", "process"], "--images has its own"),
+        (["rows.jsonl", "--images", "docker", "--sandbox", "remote:http://a:1"], "--sandbox docker:IMAGE"),
         (["rows.jsonl", "--only", "nothing-like-it"], "none of the 2 instances"),
         (["absent"], "absent"),
     ],

@@ -101,6 +101,23 @@ def test_the_row_of_swe_rl_is_the_same_task(dataset: Path, tmp_path: Path) -> No
     assert isinstance(rows[0]["metadata"]["instance"]["FAIL_TO_PASS"], list)
 
 
+def test_swe_rl_keeps_every_column_and_the_source(clones: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
+    more = {"hints_text": "Look at add().", "environment_setup_commit": "1a2b3c4d", "own": {"difficulty": [1, None]}}
+    source = written(tmp_path / "rows.jsonl", [{**clones[1][0], **more}])
+    families = [read_instances(str(source))[0].family]
+    for name in ("once.jsonl", "twice.jsonl"):
+        assert export(source, "--format", "swe-rl", "--out", tmp_path / name) == 0
+        source = tmp_path / name
+        families.append(read_instances(str(source))[0].family)
+    once, twice = exported(tmp_path / "once.jsonl"), exported(tmp_path / "twice.jsonl")
+    assert once == twice
+    assert families == ["swe-bench"] * 3
+    assert once[0]["metadata"]["instance"].items() >= more.items()
+    once[0]["metadata"]["data_source"] = "acme/rows"
+    export(written(tmp_path / "named.jsonl", once), "--format", "swe-rl", "--out", tmp_path / "again.jsonl")
+    assert exported(tmp_path / "again.jsonl") == once
+
+
 def test_slime_has_the_image_of_the_row_and_not_the_answer(dataset: Path, tmp_path: Path) -> None:
     (instance, _) = read_instances(str(dataset))
     for options, image in (([], instance.image), (["--image", "mine:1"], "mine:1")):

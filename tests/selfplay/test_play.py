@@ -120,6 +120,23 @@ def plain(report: dict[str, Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize(("vote", "without_vote"), [("no box", 1), (r"\boxed{1}", 0)])
+def test_an_attempt_without_a_valid_vote_is_counted(
+    proven: Proven, tmp_path: Path, capsys: pytest.CaptureFixture[str], vote: str, without_vote: int
+) -> None:
+    replies = [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in (FIX, SUBMIT)]
+    (tmp_path / "replies.json").write_text(json.dumps(replies))
+    (tmp_path / "votes.json").write_text(json.dumps([vote]))
+    argv = ["solve", proven.verdict.artifact_id, "--repo", str(proven.project), "--store", str(proven.store.root)]
+    argv += ["--solver", f"scripted:{tmp_path}/replies.json", "--judge", f"scripted:{tmp_path}/votes.json"]
+    argv += ["--judge-votes", "1", "--attempts", "1", *PYTHON]
+    main([*argv, "--json"])
+    data = json.loads(capsys.readouterr().out)
+    assert (data["graded"], data["without_vote"]) == (1, without_vote)
+    main(argv)
+    assert ("no valid vote" in capsys.readouterr().out) == bool(without_vote)
+
+
 def test_an_interrupt_ends_all_rollouts_and_the_same_command_resumes(proven: Proven, tmp_path: Path) -> None:
     odd = f"97{os.getpid()}"
     sleep = message("", ("bash", {"command": f"sleep {odd}"}))

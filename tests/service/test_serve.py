@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
+from pytest_ssr.storage.store import Store
+
 COMMAND = [sys.executable, "-m", "harness.cli"]
 CHUNK = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 GIB = 1 << 30
@@ -80,6 +82,16 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, argv: Sequence[str], o
     assert f"--{option}" in answer["error"]
     if option == "host" and argv[1] == "0.0.0.0":
         assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_with_a_store_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path / ".ssr")
+    done = subprocess.run(
+        [*COMMAND, "serve", str(tmp_path), "--port", "0"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert str(tmp_path / ".ssr") in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [".ssr"], "no other store is made"
 
 
 def test_other_machines_need_a_token_and_the_log_has_no_secret(tmp_path: Path) -> None:

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from dashboard_store import ARTIFACT, HOSTILE, RUN, dashboard_store
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
+from harness.database.records import records_of
+from harness.database.schema import episodes, rollouts, rounds
+from harness.database.sharing import share_store
 from harness.service.dashboard import snapshot as snapshots
+from harness.service.dashboard.reading import Reads
+from harness.service.dashboard.rendering import cost
 from harness.service.dashboard.snapshot import snapshot
+from harness.service.dashboard.summaries import overview
 from pytest_ssr.project.report_marks import PAGE
 
 LISTS = ("overview", "runs", "episodes", "artifacts", "attempts", "models", "gaps")
@@ -38,6 +45,31 @@ def test_every_link_leads_to_something_in_the_file(records):
     assert {*LISTS, f"artifact-{ARTIFACT}"} <= set(ids)
     assert made.left_out == 0
     assert made.html.startswith(PAGE)
+
+
+def blank(table: sa.Table) -> dict[str, Any]:
+    """Return a row of a table that says nothing."""
+    return {column.name: "" if isinstance(column.type, sa.String) else 0 for column in table.columns}
+
+
+@pytest.mark.usefixtures("records")
+def test_the_overview_has_the_tokens_of_attempts_outside_of_rounds(tmp_path: Path):
+    attempts = [
+        ("1", ARTIFACT, "solver"),
+        ("i", "", "injector"),
+        ("2", "acme__shop-1", "solver"),
+        ("j", "", "injector"),
+    ]
+    own = records_of(share_store(tmp_path / "store").root)
+    with own.engine.begin() as connection:
+        connection.execute(sa.insert(rounds).values({**blank(rounds), "path": "p", "tokens": 5, "cost_usd": 0.5}))
+        played = {"number": 1, "artifact_id": ARTIFACT, "injection": "i"}
+        connection.execute(sa.insert(episodes).values({**blank(episodes), **played}))
+        for name, artifact, role in attempts:
+            values = {"id": name, "artifact_id": artifact, "role": role, "tokens": 100, "cost_usd": 1.0}
+            connection.execute(sa.insert(rollouts).values({**blank(rollouts), **values}))
+    cards = dict(overview(Reads(own)).cards)
+    assert (cards["Attempts"], cards["Tokens"], cards["Cost"]) == ("4", "205", cost(2.5))
 
 
 def test_everything_is_escaped(records):

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players
+from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players, unscored_line
 from harness.cli.preflight import Preflight
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe
@@ -18,7 +18,7 @@ from harness.cli.terminal import Terminal
 from harness.executors.protocol import is_remote
 from harness.injectors.model import ModelInjector
 from harness.models.factory import suggestion
-from harness.records.attempt import Attempt
+from harness.records.attempt import Attempt, count_unscored
 from harness.records.episode import Episode, count_ungraded
 from harness.records.job_reports import Stage
 from harness.rollouts.player_factory import injector_writes_code, solver_writes_code
@@ -176,6 +176,8 @@ def _report_played(
     shape: dict[str, Any] = {"attempts": rounds.attempts, "alpha": rounds.alpha, "kind": rounds.reward}
     for kind, line in lines(summary, episodes, **shape):
         terminal.echo(line, kind)
+    if settings.players.judge.model and (unscored := count_unscored(r for e in episodes for r in e.rollouts)):
+        terminal.echo(unscored_line(unscored), "missed")
     terminal.echo(f"episodes: {display_path(run.store.root / EPISODES / run.key)}")
 
 

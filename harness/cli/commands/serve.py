@@ -44,6 +44,7 @@ def serve(settings: ServeSettings) -> int:
 
     terminal = Terminal(quiet=settings.json)
     registered = read_registry(settings.models) if settings.models is not None else {}
+    _refuse_folder_of_store(settings.store)
     is_new = not has_database(settings.store)
     if is_new and not _is_local(settings.host):
         # Refused before there is a store.
@@ -110,6 +111,13 @@ def revoke_token(settings: RevokeTokenSettings) -> int:
     else:
         terminal.note(f"ssr: there is no valid token {settings.id}; see ssr serve token list")
     return ExitCode.DONE if is_revoked else ExitCode.NO
+
+
+def _refuse_folder_of_store(root: Path) -> None:
+    """Raise SettingsError for a project with a store, in which a new store would be made."""
+    inner = root / ".ssr"
+    if (inner / STORE_MARK).is_file() and not (root / STORE_MARK).is_file():
+        raise SettingsError(f"{display_path(root)} is no store, and has one: ssr serve {display_path(inner)}")
 
 
 def _require_packages() -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 
 from harness.cli.exit_code import ExitCode
-from harness.cli.players import chosen_judge, chosen_solver, note_remarks, open_players, read_statement
+from harness.cli.players import (
+    chosen_judge,
+    chosen_solver,
+    note_remarks,
+    open_players,
+    read_statement,
+    unscored_line,
+)
 from harness.cli.preflight import Preflight
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
-from harness.records.attempt import Attempt
+from harness.records.attempt import Attempt, count_unscored
 from harness.records.job_reports import Stage
 from harness.rollouts.player_factory import solver_writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
@@ -67,7 +74,7 @@ def solve(settings: SolveSettings) -> int:
 
         def show(rollout: Attempt) -> None:
             done.append(rollout)
-            terminal.echo(*_attempt_line(rollout), attempt=rollout.id)
+            terminal.echo(*_attempt_line(rollout, is_judged=judge is not None), attempt=rollout.id)
             terminal.status(f"{solver.name}: {len(done)} of {wanted} attempts done" if len(done) < wanted else "")
 
         solving = RolloutRunner(
@@ -89,11 +96,13 @@ def solve(settings: SolveSettings) -> int:
             progress=show,
         )
         note_remarks(players, terminal.note)
-    return _report_solved(settings, terminal, solver, store, verdict, rollouts)
+    return _report_solved(settings, terminal, solver, store, verdict, rollouts, is_judged=judge is not None)
 
 
-def _attempt_line(rollout: Attempt) -> tuple[str, str]:
+def _attempt_line(rollout: Attempt, *, is_judged: bool) -> tuple[str, str]:
     score = "" if rollout.score is None else f", its steps {rollout.score:+.2f}"
+    if is_judged and count_unscored([rollout]):
+        score = ", no valid vote on its steps"
     verdict = _VERDICT_NAMES[rollout.verdict]
     line = f"attempt {rollout.attempt + 1}: {verdict}, {rollout.seconds:.1f} s{score}: {rollout.reason}"
     return line, _KINDS[rollout.verdict]
@@ -106,8 +115,11 @@ def _report_solved(
     store: Store,
     verdict: Verdict,
     rollouts: list[Attempt],
+    *,
+    is_judged: bool,
 ) -> int:
     solved, graded = count_resolved(rollouts)
+    unscored = count_unscored(rollouts) if is_judged else 0
     low, high = interval(solved, graded)
     if settings.json:
         data = {
@@ -117,6 +129,7 @@ def _report_solved(
             "attempts": [r.to_json() for r in rollouts],
             "solved": solved,
             "graded": graded,
+            "without_vote": unscored,
             "solve_rate": {"rate": solved / graded, "low": low, "high": high} if graded else None,
             "tokens": sum(r.tokens for r in rollouts),
             "cost_usd": round(sum(r.cost_usd for r in rollouts), 6),
@@ -129,6 +142,8 @@ def _report_solved(
         terminal.echo(
             f"resolved {solved} of {graded}: {solved / graded:.2f} ({low:.2f} to {high:.2f}, 95 %)", "heading"
         )
+        if unscored:
+            terminal.echo(unscored_line(unscored), "missed")
         terminal.echo(f"trajectories and patches: {display_path(store.root / ROLLOUTS)}")
     else:
         terminal.echo(f"no attempt has a grade: {rollouts[0].reason}", "bad")

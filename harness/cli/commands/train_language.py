@@ -140,6 +140,7 @@ def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> Policy
         scores=_weights(settings) or None,
         judge=settings.reward.judge,
         tools=settings.tools,
+        bundles=settings.bundles,
         record=settings.out / "trajectories",
     )
     # It refuses unknown names now, before a model is loaded.

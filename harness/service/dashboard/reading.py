@@ -27,6 +27,14 @@ class Reads(Queries):
         sums = (sa.func.coalesce(sa.func.sum(rounds.c[n]), 0).label(n) for n in names)
         return self._rows(sa.select(*sums).where(*self._own(rounds)))[0]
 
+    def spent_outside_of_rounds(self) -> Row:
+        """Return the tokens and the cost of attempts at what no round has, such as those of `ssr run`."""
+        played, injected = sa.select(episodes.c.artifact_id), sa.select(episodes.c.injection)
+        is_solver = rollouts.c.role == "solver"
+        is_outside = sa.case((is_solver, rollouts.c.artifact_id.not_in(played)), else_=rollouts.c.id.not_in(injected))
+        sums = (sa.func.coalesce(sa.func.sum(rollouts.c[n]), 0).label(n) for n in ("tokens", "cost_usd"))
+        return self._rows(sa.select(*sums).where(is_outside, *self._own(rollouts)))[0]
+
     def counts(self) -> Mapping[str, int]:
         """Return the numbers of artifacts, attempts and candidates."""
         return {

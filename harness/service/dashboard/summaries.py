@@ -134,6 +134,7 @@ class ModelRow:
 def overview(reads: Reads) -> Overview:
     """Return the overview of a store."""
     totals, counts, found = reads.totals(), reads.counts(), reads.rounds()
+    outside = reads.spent_outside_of_rounds()
     cards = [
         ("Episodes", short_count(totals.episodes)),
         ("Valid", percent(_share(totals.valid, totals.episodes))),
@@ -142,8 +143,8 @@ def overview(reads: Reads) -> Overview:
         ("Artifacts", short_count(counts["artifacts"])),
         ("Attempts", short_count(counts["rollouts"])),
         ("Changes tried", short_count(counts["candidates"])),
-        ("Tokens", short_count(totals.tokens)),
-        ("Cost", cost(totals.cost_usd)),
+        ("Tokens", short_count(totals.tokens + outside.tokens)),
+        ("Cost", cost(totals.cost_usd + outside.cost_usd)),
     ]
     tenths = [(str(bucket.low), float(bucket.episodes)) for bucket in reads.difficulty()]
     return Overview(

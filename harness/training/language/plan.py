@@ -41,7 +41,9 @@ class Method(StrEnum):
 class Base:
     """The model that is trained."""
 
-    model: str = required("MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True)
+    model: str = required(
+        "MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True, may_be_folder=True
+    )
     chat_template: Path | None = option(None, "FILE", "use this chat template instead of the tokenizer's")
     dtype: Literal["auto", "float32", "bfloat16"] = option(
         "auto",
