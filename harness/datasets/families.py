@@ -53,6 +53,7 @@ _COLUMNS: Columns = {
     "install_config": ("install_config",),
     "log_parser": ("log_parser",),
     "eval_script": ("eval_script",),
+    "test_command": ("test_command",),
     "created_at": ("created_at",),
     "license": ("license_name", "license"),
     "artifact_id": ("artifact_id",),
@@ -125,6 +126,9 @@ def _canonical(given: Mapping[str, Any], location: str) -> dict[str, Any]:
         row.setdefault("instance_id", f"{owner}__{name.rpartition('/')[2]}-{number}")
     if isinstance(row.get("instance_id"), str):
         row["instance_id"] = row["instance_id"].strip()
+    if "test_command" in row and row.get("artifact_id"):
+        # Rows that `ssr export` makes: their script and its parser are for swebench, and grade by a log.
+        row |= {"eval_script": row["test_command"], "log_parser": ""}
     return row
 
 

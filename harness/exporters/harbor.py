@@ -19,11 +19,10 @@ from packaging.requirements import Requirement
 
 from harness.exporters import container_grade
 from harness.exporters.archives import entries_of, packed, packed_package
-from harness.exporters.containers import specification_of
 from harness.exporters.licences import UNKNOWN, licence_of
 from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
-from harness.exporters.tasks import instance_id, run_git, snapshot_of, statement
+from harness.exporters.tasks import instance_id, run_git, snapshot_of, specification_of, statement
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.solver_checkout import write_solver_tree
