@@ -27,6 +27,7 @@ TASK = {
     "grpo": lambda row: row["task_id"],
     "slime-prompts": lambda row: row["label"],
     "verl-prompts": lambda row: row["extra_info"]["task"],
+    "skyrl-prompts": lambda row: row["task"],
 }
 
 

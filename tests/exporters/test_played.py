@@ -34,7 +34,7 @@ pytestmark = pytest.mark.long
 
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
 ROLLED = ("rollouts", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples")
-TASKS = ("slime-prompts", "verl-prompts", "swe-rl", "swe-bench", "swe-smith")
+TASKS = ("slime-prompts", "verl-prompts", "skyrl-prompts", "swe-rl", "swe-bench", "swe-smith")
 
 
 def rendered(reply_message: dict[str, Any]) -> str:
