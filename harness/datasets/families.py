@@ -1,4 +1,4 @@
-"""Convert dataset rows to instances: SWE-bench and Pro, SWE-smith, SWE-Gym, SWE-rebench, Multi-SWE-bench and R2E-Gym.
+"""Convert dataset rows to instances: SWE-bench and its relatives, SWE-smith, SWE-Gym, SWE-rebench and R2E-Gym.
 
 `_COLUMNS` has the names of each column in these datasets; `text_list` has the encodings of lists of tests.
 """
@@ -10,9 +10,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from harness.datasets import r2e
+from harness.datasets import published, r2e
 from harness.datasets.columns import Columns, find_column, missing_column, text_list
 from harness.datasets.instance import Instance, RowError
+from harness.datasets.languages import OtherLanguageError, other_language
+from harness.datasets.row_command import has_known_command
 from harness.diffs import read_row_diff
 from harness.storage.atomic_write import lone_surrogate
 from pytest_ssr.errors import ArtifactError
@@ -53,6 +55,7 @@ _COLUMNS: Columns = {
     "install_config": ("install_config",),
     "log_parser": ("log_parser",),
     "eval_script": ("eval_script",),
+    "test_command": ("test_command",),
     "created_at": ("created_at",),
     "license": ("license_name", "license"),
     "artifact_id": ("artifact_id",),
@@ -63,7 +66,10 @@ _REQUIRED = ("instance_id", "repo", "patch", "FAIL_TO_PASS")
 
 
 def read_row(row: Mapping[str, Any], location: str) -> Instance:
-    """Return a row of any family as an instance; raises RowError, naming `location` and the field, if it is invalid."""
+    """Return a row of any family as an instance; raises RowError, naming `location` and the field, if it is invalid.
+
+    Raises OtherLanguageError for a row of another language whose tests nothing here can run.
+    """
     given, source = _unwrapped(row), _data_source(row)
     row = _canonical(given, location)
     family = _family(given, row)
@@ -84,7 +90,7 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
     if commit and not _COMMIT.fullmatch(commit):
         raise RowError(f"{location}: base_commit {commit!r} is not a commit")
     ids = {column: _ids(row, column, location) for column in _TESTS}
-    return Instance(
+    instance = Instance(
         id=name,
         repo=repo,
         base_commit=commit,
@@ -108,6 +114,11 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
         row=given,
         data_source=source or family,
     )
+    paths = (*instance.patch.paths, *instance.test_patch.paths)
+    language = other_language(given, paths, (*instance.fail_to_pass, *instance.pass_to_pass))
+    if language and not has_known_command(instance):
+        raise OtherLanguageError(location, language)
+    return instance
 
 
 def _unwrapped(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,6 +139,13 @@ def _canonical(given: Mapping[str, Any], location: str) -> dict[str, Any]:
     if r2e.is_r2e(given):
         given = r2e.as_swe_bench(given, location)
     row = {name: found[1] for name, names in _COLUMNS.items() if (found := find_column(given, names)) is not None}
+    if published.is_pro(given):
+        row |= published.pro_columns(given)
+    if published.is_live(given):
+        row |= published.live_columns(given, location)
+    if type(row.get("version")) is int:
+        # SWE-bench Extra counts the versions of a repository.
+        row["version"] = str(row["version"])
     owner, number = given.get("org"), given.get("number")
     if isinstance(owner, str) and isinstance(row.get("repo"), str):
         # Multi-SWE-bench keeps the two halves of a repository's name, and the number of a pull request.
@@ -136,10 +154,13 @@ def _canonical(given: Mapping[str, Any], location: str) -> dict[str, Any]:
         row.setdefault("instance_id", f"{owner}__{name.rpartition('/')[2]}-{number}")
     if isinstance(row.get("instance_id"), str):
         row["instance_id"] = row["instance_id"].strip()
+    if "test_command" in row and row.get("artifact_id"):
+        # Rows that `ssr export` makes: their script and its parser are for swebench, and grade by a log.
+        row |= {"eval_script": row["test_command"], "log_parser": ""}
     return row
 
 
-def invalid_row(row: Mapping[str, Any], location: str, reason: str, taken: Collection[str] = ()) -> Instance:
+def invalid_row(row: Mapping[str, Any], location: str, error: RowError, taken: Collection[str] = ()) -> Instance:
     """Return an instance for a row that cannot be read, named by the row's id, or else by its location.
 
     taken: ids of other rows.
@@ -154,7 +175,8 @@ def invalid_row(row: Mapping[str, Any], location: str, reason: str, taken: Colle
         name = re.sub(r"[^A-Za-z0-9._+-]+", "-", location.rpartition("/")[2]).lstrip("._+-")
     if not isinstance(repo, str) or not _REPO.fullmatch(repo):
         repo = ""
-    return Instance(name, repo, "", Patch.parse(b""), Patch.parse(b""), (), (), invalid=reason)
+    language = error.language if isinstance(error, OtherLanguageError) else ""
+    return Instance(name, repo, "", Patch.parse(b""), Patch.parse(b""), (), (), invalid=str(error), language=language)
 
 
 def row_of(instance: Instance) -> dict[str, Any]:
@@ -187,8 +209,14 @@ def _family(given: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         return "r2e-gym"
     if str(row.get("repo", "")).startswith("swesmith/") or not (row.get("base_commit") or row.get("test_patch")):
         return "swe-smith"
+    if published.is_pro(given):
+        return "swe-bench-pro"
+    if published.is_live(given):
+        return "swe-bench-live"
     if row.get("install_config"):
-        return "swe-rebench"
+        return "swe-rebench-v2" if "language" in given else "swe-rebench"
+    if isinstance(given.get("meta"), Mapping) and "is_lite" in given["meta"]:
+        return "swe-bench-extra"
     if "test_patch" in row and isinstance(row.get("FAIL_TO_PASS"), list) and "hints_text" in given:
         return "swe-gym"
     return "swe-bench"

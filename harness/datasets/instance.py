@@ -61,14 +61,25 @@ class Instance:
     """The source that a prompt of OpenClaw-RL's swe-rl names; else the family."""
     invalid: str = ""
     """Why its row cannot be read, with the row's location; the other fields are then empty, except the names."""
+    language: str = ""
+    """The language of a row that cannot be used because of that, which `invalid` then says, too."""
+
+    @property
+    def folder_in_image(self) -> str:
+        """The path of the repository in its image, by its family's convention."""
+        if self.family == "swe-bench-pro":
+            return "/app"
+        if self.family == "swe-rebench-v2":
+            return f"/{self.repo.partition('/')[2]}"
+        return "/testbed"
 
     @property
     def image(self) -> str:
         """The image of its environment: the row's, else the one named by its family's convention.
 
-        Empty for a bug of ours that names none: nobody has made images of these.
+        Empty for a bug of ours and a row of SWE-bench Extra that name none: nobody has published images of these.
         """
-        if self.named_image or self.artifact_id:
+        if self.named_image or self.artifact_id or self.family == "swe-bench-extra":
             return self.named_image
         if self.family == "swe-gym":
             return f"xingyaoww/sweb.eval.x86_64.{self.id.replace('__', '_s_').lower()}:latest"

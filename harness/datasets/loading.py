@@ -105,13 +105,13 @@ def read_dataset(source: str, *, split: str = "") -> list[Instance]:
 def _instance(location: str, row: Mapping[str, Any] | RowError, locations: Mapping[str, str]) -> Instance:
     """Return the instance of a row. locations: those of the rows before, by id."""
     if isinstance(row, RowError):
-        return invalid_row({}, location, str(row))
+        return invalid_row({}, location, row)
     try:
         instance = read_row(row, location)
         if first := locations.get(instance.id):
             raise RowError(f"{location}: {instance.id} occurs twice, first in {first}")
     except RowError as error:
-        return invalid_row(row, location, str(error), locations)
+        return invalid_row(row, location, error, locations)
     return instance
 
 

@@ -19,7 +19,6 @@ from pytest_ssr.errors import ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.sandbox import load_provider
-from pytest_ssr.sandbox.filesystem.built_files import TESTBED
 from pytest_ssr.sandbox.mirrors import repository_source
 from pytest_ssr.sandbox.protocol import MIB, Limits, WithImage
 from pytest_ssr.storage.store import Store, key_of
@@ -44,14 +43,14 @@ def read_commit(instance: Instance, engine: str) -> bytes:
     provider = load_provider(instance.sandbox(engine))
     assert isinstance(provider, WithImage)
     try:
-        command = ["/bin/sh", "-c", _PACK, "sh", TESTBED, instance.base_commit]
+        command = ["/bin/sh", "-c", _PACK, "sh", instance.folder_in_image, instance.base_commit]
         done = provider.exec_in_image(command, limits=_LIMITS)
     finally:
         getattr(provider, "close", lambda: None)()
     if done.exit_code != 0:
         reason = str(done.limit or done.stderr.decode(errors="replace").strip()[-200:])
-        commit = instance.base_commit[:12]
-        raise InstanceError(f"{instance.id}: {TESTBED} of the image {instance.image} has no commit {commit} ({reason})")
+        commit, folder = instance.base_commit[:12], instance.folder_in_image
+        raise InstanceError(f"{instance.id}: {folder} of the image {instance.image} has no commit {commit} ({reason})")
     return done.stdout
 
 

@@ -58,6 +58,11 @@ def command_of(instance: Instance) -> str:
     return exports(environment) + "\n".join(lines) if lines else ""
 
 
+def has_known_command(instance: Instance) -> bool:
+    """Return whether a row has its own test command, and a parser of its log that is known."""
+    return parser_of(instance) in LOG_PARSERS and bool(command_of(instance))
+
+
 def command_runner(instance: Instance) -> CommandRunner | None:
     """Return the runner of a row's own command, or None if it has none; raises InstanceError without a known parser."""
     command = command_of(instance)

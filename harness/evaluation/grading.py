@@ -161,7 +161,7 @@ class Grader:
             rule=str(self.rule),
         )
         if instance.invalid:
-            return replace(result, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
+            return replace(result, reason=invalid_reason(instance))
         ungraded = replace(result, resolved=False, tests=False, reward=solver_reward(False))
         if not digest:
             return replace(ungraded, reason=Reason(ReasonCode.NO_PATCH))
@@ -274,6 +274,12 @@ class Grader:
         if not self.images:
             return self.sandbox
         return instance.sandbox(self.images) if instance.image else self.images
+
+
+def invalid_reason(instance: Instance) -> Reason:
+    """Return the reason that a row without a grade cannot be used."""
+    code = ReasonCode.OTHER_LANGUAGE if instance.language else ReasonCode.INVALID_ROW
+    return Reason(code, instance.invalid)
 
 
 def fault_of(error: Exception, instance: Instance) -> Reason:

@@ -36,6 +36,7 @@ class Obstacle(StrEnum):
     """What keeps a row from running."""
 
     INVALID_ROW = "invalid-row"
+    OTHER_LANGUAGE = "other-language"
     NO_TESTS = "no-tests"
     NO_RUNNER = "no-runner"
     NO_COMMIT = "no-commit"
@@ -346,7 +347,8 @@ class Planner:
 
 def _invalid_rows(instances: Sequence[Instance]) -> dict[str, Blocked]:
     """Find the rows that could not be read."""
-    return {i.id: Blocked(Obstacle.INVALID_ROW, i.invalid) for i in instances if i.invalid}
+    invalid = [i for i in instances if i.invalid]
+    return {i.id: Blocked(Obstacle.OTHER_LANGUAGE if i.language else Obstacle.INVALID_ROW, i.invalid) for i in invalid}
 
 
 def _without_tests(instances: Sequence[Instance]) -> dict[str, Blocked]:

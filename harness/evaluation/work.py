@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.datasets import Instance
-from harness.evaluation.grading import Grader, fault_of
+from harness.evaluation.grading import Grader, fault_of, invalid_reason
 from harness.evaluation.predictions import Prediction
 from harness.evaluation.rows_work import RowsWork, Unit
 from harness.records.attempt import Attempt
@@ -155,7 +155,7 @@ class RolloutWork(RowsWork):
         instance, rule = unit.instance, self.grader.rule
         failed = unit.without_grade(Reason(ReasonCode.NOT_GRADED), rule=rule)
         if instance.invalid:
-            return replace(failed, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
+            return replace(failed, reason=invalid_reason(instance))
         try:
             solving = self._open_solving(unit.instance)
             rollout = solving.stored_attempt(unit.attempt) or solving.run(unit.attempt)

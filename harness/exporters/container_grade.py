@@ -1,7 +1,8 @@
 """Grade a working tree inside a container, as a standalone program for any Python 3.
 
 Changes of a patch to the tests and to what runs them are undone and the improved tests applied; then the artifact's own
-script and parser report which tests pass. The exit status is 0 if every test that has to pass does.
+script and parser report which tests pass, and the tests are put back. The exit status is 0 if every test that has to
+pass does. The output is in the form of the Test Anything Protocol, with exact ids.
 """
 
 import fnmatch
@@ -76,8 +77,14 @@ def main(task: Any) -> int:
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
         command = [sys.executable, "-I", os.path.join(folder, "parser")]
         statuses = json.loads(subprocess.run(command, input=output, stdout=subprocess.PIPE, check=True).stdout)
+    restore(set(task["test_files"]))
+    passed = [name for name in task["tests"] if statuses.get(name) == "passed"]
     missed = [name for name in task["tests"] if statuses.get(name) != "passed"]
-    print(f"{len(task['tests']) - len(missed)} of {len(task['tests'])} tests pass")
+    results = [*(("ok", name) for name in passed), *(("not ok", name) for name in missed)]
+    lines = [f"{result} {number} {name}" for number, (result, name) in enumerate(results, 1)]
+    lines.append(f"# {len(passed)} of {len(task['tests'])} tests pass")
+    # The locale of an image need not have the characters of an id.
+    sys.stdout.buffer.write("\n".join([*lines, ""]).encode("utf-8", "surrogateescape"))
     return 1 if missed or not task["tests"] else 0
 
 

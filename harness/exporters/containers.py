@@ -7,23 +7,17 @@ themselves. `eval_cmd` applies this project's own rule: it restores the tests, a
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from harness.datasets.families import row_of
 from harness.datasets.instance import Instance
-from harness.exporters import container_grade
+from harness.exporters.container_task import unpacked, write_grader
 from harness.exporters.protocol import JSON, TEXT, Choices, Format, Group, Row, Task, statement_of
-from harness.exporters.skipped import damaged, require_plain
-from harness.exporters.tasks import ids, instance_id, statement, text_of
+from harness.exporters.tasks import instance_id, specification_of, statement
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.artifact import BugArtifact
 
 _FOLDER = "/tmp/ssr-grade"
-_UNPACK = "import base64, sys, zlib; sys.stdout.buffer.write(zlib.decompress(base64.b64decode(sys.stdin.read())))"
 _GIT = "git -c user.name=ssr -c user.email=ssr@localhost -c core.hooksPath=/dev/null"
 
 
@@ -33,45 +27,17 @@ def pre_commands(artifact: BugArtifact) -> list[str]:
     Raises SkippedError for an artifact that JSON cannot represent.
     """
     specification = specification_of(artifact)
-    grader = Path(container_grade.__file__).read_bytes()
     return [
-        *(f"{_unpacked(p.data)} | git apply --whitespace=nowarn -" for p in (artifact.bug, artifact.weaken) if p.data),
+        *(f"{unpacked(p.data)} | git apply --whitespace=nowarn -" for p in (artifact.bug, artifact.weaken) if p.data),
         f"rm -rf .git {_FOLDER}",
         f"mkdir -p {_FOLDER}",
-        f"{_unpacked(grader)} > {_FOLDER}/grade.py",
-        f"{_unpacked(json.dumps(specification).encode())} > {_FOLDER}/told.json",
+        *write_grader(_FOLDER, specification),
         "git init -q .",
         f"{_GIT} add -A",
         f"{_GIT} commit -q --no-verify -m start",
         # The file that these lines are read from contains the bug.
         'rm -f -- "$0"',
     ]
-
-
-def specification_of(artifact: BugArtifact) -> Row:
-    """Return what `container_grade` needs to know; raises SkippedError for what JSON cannot represent."""
-    specification = {
-        "specification": text_of(artifact.weaken.reverse(), "weakening"),
-        "script": _text(artifact.script, "test script"),
-        "parser": _text(artifact.parser, "parser"),
-        "test_files": list(artifact.test_files),
-        "tests": [*ids(artifact, "FAIL_TO_PASS"), *ids(artifact, "PASS_TO_PASS")],
-    }
-    require_plain(specification, "the artifact")
-    return specification
-
-
-def _unpacked(data: bytes) -> str:
-    """Return a shell command that prints these bytes."""
-    packed = base64.b64encode(zlib.compress(data, 9)).decode()
-    return f"printf %s {packed} | python3 -c '{_UNPACK}'"
-
-
-def _text(data: bytes, name: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise damaged(f"the {name} is not valid UTF-8") from None
 
 
 def _require_image(image: str) -> None:

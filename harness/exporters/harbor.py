@@ -21,11 +21,10 @@ from packaging.requirements import Requirement
 from harness.datasets.instance import Instance
 from harness.exporters import container_grade
 from harness.exporters.archives import entries_of, packed, packed_package
-from harness.exporters.containers import specification_of
 from harness.exporters.licences import UNKNOWN, licence_of
 from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task, statement_of
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
-from harness.exporters.tasks import instance_id, run_git, snapshot_of, statement
+from harness.exporters.tasks import instance_id, run_git, snapshot_of, specification_of, statement
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import FileEntry

@@ -1,4 +1,4 @@
-"""Define formats for reinforcement learning: canonical records, prompts for TRL and verl, samples for slime."""
+"""Define formats for reinforcement learning: canonical records, prompts for TRL, verl and SkyRL, samples for slime."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ _ID_HEX_DIGITS = 13
 """Digits of the numeric ids of names: 52 bits, which a float represents exactly."""
 VERL_AGENT = "ssr_agent"
 """The name under which our agent loop is registered in verl."""
+SKYRL_ENVIRONMENT = "ssr"
+"""The name under which our environment is registered in SkyRL-gym."""
 
 
 def _records(group: Group, choices: Choices) -> Iterator[Row]:
@@ -90,6 +92,16 @@ def verl_row(task_id: str) -> Row:
 def _verl_prompts(group: Group, choices: Choices) -> Iterator[Row]:
     assert group.task is not None
     yield verl_row(group.task.id)
+
+
+def skyrl_row(task_id: str) -> Row:
+    """Return the row of a task for SkyRL, whose environment gets `task` and begins with messages of its own."""
+    return {"prompt": [{"role": USER, "content": task_id}], "env_class": SKYRL_ENVIRONMENT, "task": task_id}
+
+
+def _skyrl_prompts(group: Group, choices: Choices) -> Iterator[Row]:
+    assert group.task is not None
+    yield skyrl_row(group.task.id)
 
 
 def _samples(group: Group, choices: Choices) -> Iterator[Row]:
@@ -197,6 +209,15 @@ VERL_PROMPTS = Format(
     lambda instance, choices: verl_row(instance.id),
     of_tasks=True,
     notes=("verl reads JSON lines; from parquet it would read objects as strings.",),
+)
+SKYRL_PROMPTS = Format(
+    "skyrl-prompts",
+    "SkyRL, with the environment of harness.environments.adapters.skyrl",
+    {"prompt": OBJECTS, "env_class": TEXT, "task": TEXT},
+    _skyrl_prompts,
+    lambda instance, choices: skyrl_row(instance.id),
+    of_tasks=True,
+    notes=("SkyRL reads a file of JSON lines; from parquet it would read messages as strings.",),
 )
 SLIME_SAMPLES = Format(
     "slime-samples",

@@ -19,6 +19,7 @@ class SkipCode(StrEnum):
     DAMAGED = "damaged"
     DUPLICATE = "duplicate"
     INVALID_ROW = "invalid-row"
+    OTHER_LANGUAGE = "other-language"
     NO_TESTS = "no-tests"
     NO_STATEMENT = "no-statement"
     NO_SPLIT = "no-split"
@@ -72,6 +73,7 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.DAMAGED: "the record is damaged",
     SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store, or the same instance",
     SkipCode.INVALID_ROW: "the row of the dataset cannot be read",
+    SkipCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
     SkipCode.NO_TESTS: "the row names no FAIL_TO_PASS test, so nothing could be graded",
     SkipCode.NO_STATEMENT: "the row has no problem statement",
     SkipCode.NO_SPLIT: "its project is unknown, so it belongs to no split",

@@ -19,6 +19,7 @@ from typing import Any
 
 from harness.datasets.families import row_of
 from harness.datasets.instance import Instance
+from harness.exporters.container_task import write_grader
 from harness.exporters.protocol import (
     JSON,
     NUMBER,
@@ -127,10 +128,27 @@ def plain_ids(artifact: BugArtifact, name: str) -> list[str]:
 
 def text_of(patch: Patch, name: str) -> str:
     """Return a patch as a string; raises SkippedError for one that JSON cannot represent."""
+    return _decoded(patch.data, name)
+
+
+def _decoded(data: bytes, name: str) -> str:
     try:
-        return patch.data.decode()
+        return data.decode()
     except UnicodeDecodeError:
         raise damaged(f"the {name} is not valid UTF-8") from None
+
+
+def specification_of(artifact: BugArtifact) -> Row:
+    """Return what `container_grade` needs to know; raises SkippedError for what JSON cannot represent."""
+    specification = {
+        "specification": text_of(artifact.weaken.reverse(), "weakening"),
+        "script": _decoded(artifact.script, "test script"),
+        "parser": _decoded(artifact.parser, "parser"),
+        "test_files": list(artifact.test_files),
+        "tests": [*ids(artifact, "FAIL_TO_PASS"), *ids(artifact, "PASS_TO_PASS")],
+    }
+    require_plain(specification, "the artifact")
+    return specification
 
 
 def statement(artifact: BugArtifact) -> str:
@@ -205,7 +223,45 @@ def _swe_bench(group: Group, choices: Choices) -> Iterator[Row]:
     task = _only(group)
     row = instance(task, choices)
     both = {name: json.dumps(row[name]) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-    yield {**row, **both, "image_name": choices.image, **_about(task)}
+    # swebench checks no commit out: each row has an image of its own.
+    image = choices.image.replace("{instance_id}", row["instance_id"])
+    yield {
+        **row,
+        **both,
+        "image": image,
+        "log_parser": _LOG_PARSER,
+        "eval_type": "pass_and_fail",
+        "eval_script": _eval_script(task.artifact(), [*row["FAIL_TO_PASS"], *row["PASS_TO_PASS"]]),
+        "test_command": row["eval_script"],
+        "image_name": image,
+        **_about(task),
+    }
+
+
+_LOG_PARSER = "parse_log_tap"
+"""swebench's parser of the output of `container_grade`; those of pytest's output cut ids at spaces or change them."""
+_EVAL_SCRIPT = """\
+#!/bin/bash
+set -uxo pipefail
+# The environment of SWE-bench's own images, if it is there; otherwise that of the image.
+export PATH="/opt/miniconda3/envs/testbed/bin:$PATH"
+cd /testbed
+grader="$(mktemp -d)"
+{write_grader}
+: '>>>>> Start Test Output'
+python3 -I "$grader/grade.py" "$grader/told.json"
+: '>>>>> End Test Output'
+rm -rf "$grader"
+"""
+
+
+def _eval_script(artifact: BugArtifact, tests: list[str]) -> str:
+    """Return the script that swebench runs on a patched tree, and whose log it reads.
+
+    `set -x` prints the two markers, as in SWE-bench's own scripts.
+    """
+    specification = {**specification_of(artifact), "tests": tests}
+    return _EVAL_SCRIPT.format(write_grader="\n".join(write_grader('"$grader"', specification)))
 
 
 def _recognised_by_smith(artifact: BugArtifact) -> dict[str, list[str]]:
@@ -274,21 +330,21 @@ _ABOUT: Mapping[str, Any] = {
 }
 SWE_BENCH = Format(
     "swe-bench",
-    "SWE-bench's readers, mini-swe-agent, `ssr eval` and `ssr run`",
+    "SWE-bench's readers, swebench 5, mini-swe-agent, `ssr eval` and `ssr run`",
     {
         **dict.fromkeys(("repo", "instance_id", "base_commit", "patch", "test_patch", "problem_statement"), TEXT),
         **dict.fromkeys(("hints_text", "created_at", "version", "FAIL_TO_PASS", "PASS_TO_PASS"), TEXT),
         "environment_setup_commit": TEXT,
-        "eval_script": TEXT,
-        "image_name": TEXT,
+        **dict.fromkeys(("eval_script", "image", "log_parser", "eval_type", "test_command", "image_name"), TEXT),
         **_ABOUT,
     },
     _swe_bench,
     of_tasks=True,
     notes=(
         "base_commit is not in a public repository: --repos writes repositories that contain it.",
-        "eval_script is the command of tests that pytest does not run; otherwise it is empty.",
-        "Test ids are exact. swebench's log parser cuts them at spaces, so it never resolves a row with such ids.",
+        "test_command starts tests that pytest does not run; otherwise it is empty.",
+        "swebench 5 runs eval_script in image, whose /testbed is a repository with base_commit checked out.",
+        "Test ids are exact. The log parser of swebench 4 cuts them at spaces, so it never resolves such a row.",
     ),
 )
 SWE_SMITH = Format(

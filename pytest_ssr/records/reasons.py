@@ -51,6 +51,7 @@ class ReasonCode(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     INSTANCE_UNUSABLE = "instance-unusable"
     INVALID_ROW = "invalid-row"
+    OTHER_LANGUAGE = "other-language"
     ATTEMPT_ABORTED = "attempt-aborted"
     NOT_GRADED = "not-graded"
     WORKER_LOST = "worker-lost"
@@ -81,6 +82,7 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.OUT_OF_MEMORY: "the machine ran out of memory",
     ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",
     ReasonCode.INVALID_ROW: "the row cannot be read",
+    ReasonCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
     ReasonCode.ATTEMPT_ABORTED: "the attempt was aborted",
     ReasonCode.NOT_GRADED: "the attempt was cut off before it was graded",
     ReasonCode.WORKER_LOST: "the worker was lost",

@@ -176,4 +176,4 @@ def test_an_empty_column_is_no_missing_one() -> None:
 def test_an_invalid_row_of_another_family_keeps_its_name(row: dict[str, Any]) -> None:
     with pytest.raises(RowError) as error:
         read_row(row, "here")
-    assert invalid_row(row, "rows.jsonl: line 1", str(error.value)).id == "acme__shop-1"
+    assert invalid_row(row, "rows.jsonl: line 1", error.value).id == "acme__shop-1"

@@ -158,6 +158,16 @@ def test_each_row_of_a_mixed_dataset_has_its_own_status(clones: Clones, python: 
     assert codes(results) == {"acme__shop-same": ("unresolved", ReasonCode.TESTS_FAIL)}
 
 
+def test_a_row_of_another_language_has_its_own_reason(clones: Clones, python: Path, tmp_path: Path) -> None:
+    good = clones.shop("good", ADDS.format(name="add", text="It adds.", number=1), ["It adds."], [SHOUT])
+    go = {**good, "instance_id": "acme__shop-go", "language": "go"}
+    code, results = evaluated(clones, written(tmp_path / "rows.jsonl", [good, go]), python, "--predictions", "gold")
+    assert (code, codes(results)) == (
+        3,
+        {"acme__shop-good": GRADED, "acme__shop-go": ("infra", ReasonCode.OTHER_LANGUAGE)},
+    )
+
+
 @pytest.fixture
 def damaged(clones: Clones, tmp_path: Path) -> Path:
     """Return a dataset with one valid row, and one of each kind of damage."""

@@ -30,6 +30,7 @@ TASK = {
     "grpo": lambda row: row["task_id"],
     "slime-prompts": lambda row: row["label"],
     "verl-prompts": lambda row: row["extra_info"]["task"],
+    "skyrl-prompts": lambda row: row["task"],
 }
 
 
@@ -73,7 +74,7 @@ def test_an_exported_id_is_a_task_that_is_played_and_graded(
 ) -> None:
     fix = FIX.replace("calc.py", "shop.py")
     # The rows of swe-rl hold the whole task, so they are a dataset themselves.
-    for name, source in (("grpo", None), ("verl-prompts", None), ("slime-prompts", None), ("swe-rl", "again.jsonl")):
+    for name, source in (*((n, None) for n in OF_DATASETS if n != "swe-rl"), ("swe-rl", "again.jsonl")):
         out = tmp_path / f"{name}.jsonl"
         assert export(dataset, "--format", name, "--only", "shop-1$", "--out", out) == 0
         [row] = exported(out)

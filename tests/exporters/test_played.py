@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,19 +19,22 @@ from model_server import message, serving
 from plain import plain_python
 
 from harness.cli.main import main
+from harness.datasets.families import read_row
 from harness.exporters import container_grade
 from harness.exporters.formats import FORMATS
 from harness.exporters.tokens import IGNORED
 from harness.leaderboard.loading import read_runs
+from pytest_ssr.execution.log_parsers import parse_log
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.records.test_run import Outcome
 from pytest_ssr.verifier import grade_tree
 
 pytestmark = pytest.mark.long
 
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
 ROLLED = ("rollouts", "atif", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples")
-TASKS = ("slime-prompts", "verl-prompts", "swe-rl", "swe-bench", "swe-smith")
+TASKS = ("slime-prompts", "verl-prompts", "skyrl-prompts", "swe-rl", "swe-bench", "swe-smith")
 
 
 def rendered(reply_message: dict[str, Any]) -> str:
@@ -205,6 +209,52 @@ def test_only_the_gold_patch_resolves_a_row_of_swe_bench(project: Path, tmp_path
     main([*common, "--predictions", str(wrong), "--out", str(tmp_path / "wrong")])
     reports = [json.loads(p.read_text()) for p in tmp_path.glob("wrong/*.json")]
     assert any(r.get("resolved_instances") == 0 and r.get("unresolved_instances") == 2 for r in reports), reports
+
+
+def test_the_script_of_a_row_of_swe_bench_grades_a_patched_tree(project: Path, tmp_path: Path) -> None:
+    """As swebench 5 runs it; `tests/peers/swebench_peer.py` does so with swebench itself."""
+    out = exported(project, "swe-bench", tmp_path / "rows.jsonl", "--repos", tmp_path, "--image", "calc:{instance_id}")
+    row = json.loads(out.read_text().splitlines()[0])
+    assert row["image"] == row["image_name"] == f"calc:{row['instance_id']}"
+    assert (row["log_parser"], row["eval_type"]) == ("parse_log_tap", "pass_and_fail")
+    fail, keep = (json.loads(row[name]) for name in ("FAIL_TO_PASS", "PASS_TO_PASS"))
+
+    def graded(name: str, **files: str) -> dict[str, Outcome]:
+        tree = tmp_path / name
+        subprocess.run(["git", "clone", "-q", str(tmp_path / "ssr__calc.git"), str(tree), "-n"], check=True)
+        subprocess.run(["git", "checkout", "-q", row["base_commit"]], cwd=tree, check=True)
+        for path, text in files.items():
+            (tree / path).write_text(text)
+        if name == "gold":
+            subprocess.run(["git", "apply"], input=row["patch"], text=True, cwd=tree, check=True)
+        code = status(tree)
+        script = row["eval_script"].replace("/testbed\n", f"{shlex.quote(str(tree))}\n")
+        path = f"{plain_python().parent}:{os.environ['PATH']}"
+        command = ["bash", "-c", script]
+        done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+        assert ">>>>> Start Test Output" in done.stderr.partition(">>>>> End Test Output")[0]
+        # What a patch has changed in the tests is undone, and so is what the script has.
+        assert status(tree) == [line for line in code if "conftest" not in line]
+        return parse_log(row["log_parser"], done.stdout.encode())
+
+    def status(tree: Path) -> list[str]:
+        done = subprocess.run(["git", "status", "--short"], cwd=tree, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert graded("gold") == dict.fromkeys([*fail, *keep], Outcome.PASSED)
+    assert graded("empty") == {**dict.fromkeys(keep, Outcome.PASSED), **dict.fromkeys(fail, Outcome.FAILED)}
+    forged = {"conftest.py": "def pytest_runtest_call(item):\n    item.obj = lambda **k: None\n"}
+    assert graded("cheat", **forged) == {**dict.fromkeys(keep, Outcome.PASSED), **dict.fromkeys(fail, Outcome.FAILED)}
+
+
+def test_a_row_of_swe_bench_is_the_instance_of_earlier_releases(project: Path, tmp_path: Path) -> None:
+    out = exported(project, "swe-bench", tmp_path / "rows.jsonl")
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    instances = [read_row(row, "here") for row in rows]
+    added = ("image", "log_parser", "eval_type", "test_command")
+    earlier = [{k: v for k, v in row.items() if k not in added} | {"eval_script": ""} for row in rows]
+    assert instances == [read_row(row, "here") for row in earlier]
+    assert all(instance.eval_script == instance.log_parser == "" for instance in instances)
 
 
 def test_a_tar_has_the_five_files_of_each_artifact(project: Path, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ class Swebench:
         setattr(run_evaluation, name, lambda spec, *_: self._container(spec))
 
     def _completed(self, row: Row) -> Row:
-        """Return a row with all that this version asks of one."""
+        """Return a row with all that this version asks of one; an exported one has that itself."""
+        if "test_command" in row:
+            return row
         own, parser = NATIVE.get(row["repo"], ("", "parse_log_pytest"))
         both = {n: ids(row, n) if own else cut(ids(row, n)) for n in ("FAIL_TO_PASS", "PASS_TO_PASS")}
         complete = {**row, **both, "version": row["instance_id"]}
@@ -93,6 +95,18 @@ class Swebench:
     def predictions(self, path: Path) -> dict[str, Row]:
         """Read a file of predictions."""
         return {p["instance_id"]: p for p in get_predictions_from_file(str(path), "", "test")}
+
+    def unpatched(self, folder: Path, run: str, *, timeout_s: int) -> dict[str, bool]:
+        """Let version 5 run and grade all rows without a patch; return whether each is resolved."""
+        verdicts = {}
+        with _inside(folder):
+            client = _client() if self._docker else None
+            for name in self.rows:
+                prediction = {"instance_id": name, "model_name_or_path": "none", "model_patch": ""}
+                done = run_evaluation.run_instance(self.spec(name), prediction, client, run, timeout_s, skip_patch=True)
+                assert done is not None, f"{name}: it has no report"
+                verdicts[name] = done[1][name]["resolved"]
+        return verdicts
 
     def run(self, predictions: Mapping[str, Row], folder: Path, run: str, *, timeout_s: int, jobs: int = 1) -> None:
         """Let it run and grade predictions; its logs and reports lie below a folder."""

@@ -2,7 +2,8 @@
 
 Run: `python tests/peers/swebench_peer.py [FOLDER ROWS CLONES PYTHON]`, where FOLDER is what `ssr eval` or `ssr run` has
 left (`--run-id ssr`) of the file ROWS with clones in CLONES, and PYTHON has what their tests need. Without these, a
-project, rows and predictions of every kind are made by hand. It needs swebench in the environment that runs it, and no
+project, rows and predictions of every kind are made by hand, and version 5 also grades rows of bugs that `ssr export`
+makes, as they are: the reference solution resolves each of them, and no patch none. It needs swebench in the environment that runs it, and no
 Docker: a bare process stands in for each container, unless rows name images. One line is printed for each comparison; it ends with 1 where two
 verdicts disagree and our own record does not say why.
 """
@@ -19,6 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from pricing_project import PROJECT
+from program_projects import row_of
 from rows import BASE, FIXED, write_project, written
 from swebench_parts import LOGS, OLD, VERSION, Row, Swebench
 
@@ -247,6 +250,44 @@ def _statuses(peer_report: Row, of: Iterable[str]) -> dict[str, str]:
     return {i: "infra" if i in infra else recorded[i] for i in sorted(of) if i in recorded}
 
 
+def exported(work: Path, python: Path, lines: Lines) -> None:
+    """Let it grade the rows that we export of bugs in a project of pytest and in one of unittest."""
+    for name, source in {"pytest": _pytest_project(work), "unittest": _unittest_rows(work)}.items():
+        store, path, clones = (work / f"{name}-{part}" for part in ("store", "rows.jsonl", "clones"))
+        options = ["--store", str(store), "--python", str(python), "--sandbox", "process", "--count", "4"]
+        ssr(["inject", *source, *options, "--injector", "mutation", "--json"])
+        if ssr(["export", str(store), "--format", "swe-bench", "--out", str(path), "--repos", str(clones), "--json"]):
+            raise SystemExit("nothing to export")
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        peer, folder = Swebench(rows, clones, python), work / f"{name}-graded"
+        folder.mkdir()
+        names = sorted(peer.rows)
+        gold = [
+            {"instance_id": r["instance_id"], "model_name_or_path": "gold", "model_patch": r["patch"]} for r in rows
+        ]
+        predictions = peer.predictions(written(work / f"{name}-gold.jsonl", gold))
+        peer.run(predictions, folder, RUN, timeout_s=_QUICK_S * 6)
+        title = f"exported rows of {name}, resolved by"
+        lines.say(
+            f"{title} the reference solution", names, sorted(peer.totals(predictions, folder, RUN)["resolved_ids"])
+        )
+        verdicts = peer.unpatched(folder, RUN, timeout_s=_QUICK_S * 6)
+        lines.say(f"{title} no patch", [], sorted(name for name, resolved in verdicts.items() if resolved))
+
+
+def _pytest_project(work: Path) -> list[str]:
+    project = work / "pricing"
+    for name, text in PROJECT.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    return [str(project)]
+
+
+def _unittest_rows(work: Path) -> list[str]:
+    row = row_of(work / "calculator", "unittest")
+    return [str(written(work / "unittest.jsonl", [row])), "--repos", str(work / "calculator" / "clones")]
+
+
 def main(arguments: list[str]) -> int:
     """Compare, and say how many disagree."""
     lines = Lines()
@@ -257,6 +298,8 @@ def main(arguments: list[str]) -> int:
         else:
             python = Path(sys.executable)
             folder, path, clones = by_hand(work, python)
+            if not OLD:
+                exported(work, python, lines)
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         compare(folder, Swebench(rows, clones, python), work, lines, timeout_s=1800 if arguments else _QUICK_S)
     print(f"swebench {VERSION}: {lines.wrong} disagree")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from plain import plain_python
-from program_projects import CALC, CODE_FILE, SCOPES, TREES, write_tree
-from rows import diff, git, written
+from program_projects import SCOPES, TREES, row_of, write_tree
+from rows import written
 
 from harness.cli.main import main
 from pytest_ssr.execution.script_template import runner_of_artifact
@@ -19,35 +18,6 @@ pytestmark = pytest.mark.long
 
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
 RULE = ["--min-passing-tests", "1"]
-IDS = {
-    "unittest": "test_{} (tests.test_calc.CalcTest)",
-    "django": "test_{} (calculation.tests.CalcTest)",
-    "sympy": "test_{}",
-}
-REPOSITORIES = {"unittest": "acme/calc", "django": "django/django", "sympy": "sympy/sympy"}
-
-
-def row_of(folder: Path, name: str) -> dict[str, Any]:
-    """Create a repository with a bug in its newest commit, and return the row that repairs it."""
-    owner, _, repo = REPOSITORIES[name].partition("/")
-    repository = write_tree(folder / "clones" / f"{owner}__{repo}", TREES[name])
-    code, (tests,) = CODE_FILE[name], SCOPES[name]
-    (repository / code).write_text(CALC.replace("2 * x", "x"))
-    solved = (repository / tests).read_text()
-    (repository / tests).write_text(solved.replace("test_double", "no_test_double"))
-    git(repository, "init", "-q")
-    git(repository, "add", "-A")
-    git(repository, "commit", "-q", "-m", "first")
-    return {
-        "repo": REPOSITORIES[name],
-        "instance_id": f"{owner}__{repo}-1",
-        "base_commit": git(repository, "rev-parse", "HEAD").strip(),
-        "version": "5.2" if name == "django" else "1.11",
-        "patch": diff(repository, {code: CALC}),
-        "test_patch": diff(repository, {tests: solved}),
-        "FAIL_TO_PASS": json.dumps([IDS[name].format("double")]),
-        "PASS_TO_PASS": json.dumps([IDS[name].format(test) for test in ("add", "raises", "prepared")]),
-    }
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from rows import diff, git
 
 from pytest_ssr.execution.test_runners import RUNNERS, ProgramRunner
 
@@ -217,3 +221,34 @@ def write_tree(folder: Path, files: Mapping[str, str]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
+
+
+IDS = {
+    "unittest": "test_{} (tests.test_calc.CalcTest)",
+    "django": "test_{} (calculation.tests.CalcTest)",
+    "sympy": "test_{}",
+}
+REPOSITORIES = {"unittest": "acme/calc", "django": "django/django", "sympy": "sympy/sympy"}
+
+
+def row_of(folder: Path, name: str) -> dict[str, Any]:
+    """Create a repository with a bug in its newest commit, and return the row that repairs it."""
+    owner, _, repo = REPOSITORIES[name].partition("/")
+    repository = write_tree(folder / "clones" / f"{owner}__{repo}", TREES[name])
+    code, (tests,) = CODE_FILE[name], SCOPES[name]
+    (repository / code).write_text(CALC.replace("2 * x", "x"))
+    solved = (repository / tests).read_text()
+    (repository / tests).write_text(solved.replace("test_double", "no_test_double"))
+    git(repository, "init", "-q")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "first")
+    return {
+        "repo": REPOSITORIES[name],
+        "instance_id": f"{owner}__{repo}-1",
+        "base_commit": git(repository, "rev-parse", "HEAD").strip(),
+        "version": "5.2" if name == "django" else "1.11",
+        "patch": diff(repository, {code: CALC}),
+        "test_patch": diff(repository, {tests: solved}),
+        "FAIL_TO_PASS": json.dumps([IDS[name].format("double")]),
+        "PASS_TO_PASS": json.dumps([IDS[name].format(test) for test in ("add", "raises", "prepared")]),
+    }

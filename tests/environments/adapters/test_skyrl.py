@@ -10,15 +10,19 @@ from replies import FIX, NO_FIX, SUBMIT
 
 from harness.environments import StoreTasks
 from harness.environments.adapters.skyrl import SkyRLEnvironment
+from harness.exporters.rl import skyrl_row
 from pytest_ssr.errors import SandboxError
 
 
 def test_replies_are_steps_and_the_grade_is_the_reward(proven: Proven) -> None:
     tasks = StoreTasks(proven.project, proven.store.root, python=plain_python())
-    skyrl_gym.register("ssr", SkyRLEnvironment, kwargs={"tasks": tasks})
+    # Further columns of a row are extras, as SkyRL's generator gives them.
+    extras = skyrl_row(proven.verdict.artifact_id)
+    prompt, env_class = extras.pop("prompt"), extras.pop("env_class")
+    skyrl_gym.register(env_class, SkyRLEnvironment, kwargs={"tasks": tasks})
     for command, reward in ((FIX, 1.0), (NO_FIX, -1.0)):
-        env = skyrl_gym.make("ssr", env_config={}, extras={"task": proven.verdict.artifact_id})
-        messages, info = env.init([{"role": "user", "content": ""}])
+        env = skyrl_gym.make(env_class, env_config={}, extras=extras)
+        messages, info = env.init(prompt)
         assert [message["role"] for message in messages] == ["system", "user"]
         assert info["task"] == proven.verdict.artifact_id
         step = env.step("no tool")
