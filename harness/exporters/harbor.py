@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,6 +97,7 @@ def _row_of(instance: Instance, choices: Choices) -> Row:
         "grade": _PLAIN_GRADE,
         "contamination": f"made from the public repository {instance.repo}",
     }
+    require_plain({**described, "statement": statement_of(instance)}, "the row")
     files = [
         ("task.toml", _text(_toml(described))),
         ("instruction.md", _text(f"{statement_of(instance)}\n\nThe repository is in `{choices.workdir}`.\n")),
@@ -170,7 +173,8 @@ def _described(choices: Choices, name: str, description: str) -> dict[str, Any]:
         "schema_version": _SCHEMA,
         "artifacts": [{"source": choices.workdir, "exclude": [".git", "__pycache__"]}],
         "task": {
-            "name": name,
+            # Harbor allows fewer characters than ids have.
+            "name": re.sub(r"\.{2,}|[^A-Za-z0-9/._-]", "-", name),
             "description": description,
             "keywords": ["software-engineering", "debugging", "python"],
         },
@@ -237,7 +241,7 @@ def _solution(task: Task, artifact: BugArtifact, choices: Choices) -> Iterator[F
     entries = {path: original.entry(path) for path in artifact.bug.paths}
     kept = [(path, entry) for path, entry in entries.items() if entry is not None]
     lines = ["#!/bin/sh", "set -eu", f"cd {choices.workdir}"]
-    lines += [f"rm -f -- {json.dumps(path)}" for path, entry in entries.items() if entry is None]
+    lines += [f"rm -f -- {shlex.quote(path)}" for path, entry in entries.items() if entry is None]
     yield "solution/repair.tar.gz", FileEntry(packed(kept))
     yield "solution/solve.sh", _text("\n".join([*lines, "tar -xzf /solution/repair.tar.gz", ""]), _EXECUTABLE)
 

@@ -249,3 +249,17 @@ def test_a_row_becomes_a_plain_harbor_task(
     subprocess.run(["git", "-C", str(tree), "apply", str(task / "solution/repair.diff")], check=True)
     graded.append(subprocess.run(command, cwd=tree, env=environment, check=False).returncode)
     assert graded == [1, 0]
+
+
+def test_a_row_that_harbor_cannot_hold_is_left_out_by_name(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = exported(dataset)
+    rows[0] |= {"instance_id": "acme__shop+1", "created_at": "\ud800"}
+    rows[1] |= {"instance_id": "acme__shop+2", "test_cmd": "", "FAIL_TO_PASS": json.dumps(["test_double (tests)"])}
+    found = left_out(capsys, written(tmp_path / "b.jsonl", rows), "--format", "harbor", "--out", tmp_path / "tasks")
+    assert found == {SkipCode.DAMAGED: ["acme__shop+1"], SkipCode.NOT_PYTEST: ["acme__shop+2"]}
+    rows[0] |= {"created_at": ""}
+    assert export(written(tmp_path / "c.jsonl", rows), "--format", "harbor", "--out", tmp_path / "tasks") == 0
+    described = tomllib.loads((tmp_path / "tasks/train/acme__shop+1/task.toml").read_text())
+    assert described["task"]["name"] == "ssr/acme__shop-1"
