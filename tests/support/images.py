@@ -170,6 +170,8 @@ VERIFIER = ("cyclopts", "msgspec", "packaging", "pytest", "pyyaml", "tree-sitter
 def verifier_image() -> Iterator[str]:
     """Build an image with pytest that also has what a sealed verifier installs, so that its build needs no index."""
     base = os.environ.get("SSR_TEST_IMAGE", "python:3.11-slim")
+    # Other workers build and remove theirs.
+    name = f"ssr-test-verifier:{os.getpid()}"
     with tempfile.TemporaryDirectory() as folder:
         names = [*_needed_by(VERIFIER)]
         for package in names:
@@ -185,10 +187,10 @@ def verifier_image() -> Iterator[str]:
             "RUN site=$(python3 -c 'import site; print(site.getsitepackages()[0])') && mkdir -p $site && "
             "cp -r /opt/ssr/lib/python3.11/site-packages/* $site/\n"
         )
-        build = ["docker", "build", "--quiet", "--network=none", "--tag", "ssr-test-verifier:1", folder]
+        build = ["docker", "build", "--quiet", "--network=none", "--tag", name, folder]
         subprocess.run(build, check=True, capture_output=True)
-    yield "ssr-test-verifier:1"
-    subprocess.run(["docker", "image", "rm", "--force", "ssr-test-verifier:1"], check=False, capture_output=True)
+    yield name
+    subprocess.run(["docker", "image", "rm", "--force", name], check=False, capture_output=True)
 
 
 def _needed_by(packages: Sequence[str]) -> Iterator[str]:
