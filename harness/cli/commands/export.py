@@ -221,7 +221,8 @@ def _require_no_answer(task: Path, image: str) -> None:
             if not archive.is_file():
                 return
             with tarfile.open(archive) as tar:
-                tar.extractall(temporary, filter="tar")
+                # Our own; Python 3.11.0 to 3.11.3 have no filters, and later ones warn without one.
+                tar.extractall(temporary, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
         project = Path(temporary, PROJECT)
         runner = open_runner(
             project, Store(Path(temporary, "store")), settings=RuleSettings(), sandbox=f"docker:{image}", compiled=False
