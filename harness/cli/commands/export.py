@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows
@@ -222,7 +223,8 @@ def _require_no_answer(task: Path, image: str) -> None:
                 return
             with tarfile.open(archive) as tar:
                 # Our own; Python 3.11.0 to 3.11.3 have no filters, and later ones warn without one.
-                tar.extractall(temporary, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
+                filtered: Any = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+                tar.extractall(temporary, **filtered)
         project = Path(temporary, PROJECT)
         runner = open_runner(
             project, Store(Path(temporary, "store")), settings=RuleSettings(), sandbox=f"docker:{image}", compiled=False
