@@ -586,7 +586,10 @@ def test_models_are_registered_by_administrators_and_used_by_name(filled: Databa
         assert client.put(f"{path}/small", headers=admin, json=new).status_code == 200
         assert client.put(f"{path}/small", headers=admin, json={**new, "context": 8192}).status_code == 200
         (listed,) = client.get(path, headers=run).json()
-        assert listed == {"name": "small", "context": 8192, "input": 1.0, "output": 2.0, "cached": None}
+        known = {"name": "small", "context": 8192, "input": 1.0, "output": 2.0, "cached": None}
+        assert listed == {**known, "model": "", "url": "", "key": ""}
+        (shown,) = client.get(path, headers=admin).json()
+        assert shown == {**known, "model": new["model"], "url": "", "key": "TEAM_KEY"}
         assert code_of(client.get(path, headers=read)) == "scope-missing"
         for wrong in ({"model": "no"}, {"model": "model:small"}, {"model": "openai/m", "key": "sk-1"}, {"output": 1}):
             assert code_of(client.put(f"{path}/bad", headers=admin, json={"model": "openai/m", **wrong})) == (
