@@ -119,6 +119,7 @@ def dataset(folder: Path, *bad: int) -> DatasetTasks:
     return DatasetTasks(path, folder / "store", repos=clones, sandbox="process", python=sys.executable)
 
 
+@pytest.mark.long
 def test_rows_that_cannot_be_played_are_skipped(tmp_path: Path) -> None:
     tasks = dataset(tmp_path, 0)
     strict = Episodes(tasks, EnvironmentSettings(order="in-order"))

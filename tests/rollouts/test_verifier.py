@@ -39,6 +39,7 @@ def submitted(proven: Proven, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_folder_is_graded_by_what_differs(task: Path, submitted: Path) -> None:
     first = grade_tree(task, submitted, python=plain_python(), sandbox="process")
     assert (first.resolved, first.tests) == (False, False)
@@ -54,11 +55,13 @@ def test_a_folder_is_graded_by_what_differs(task: Path, submitted: Path) -> None
     assert set(rewards(repaired).values()) == {1.0}
 
 
+@pytest.mark.long
 def test_a_folder_that_replaces_the_tests_is_not_resolved(task: Path, submitted: Path) -> None:
     (submitted / "conftest.py").write_text("import pytest\npytest.skip('no', allow_module_level=True)\n")
     assert grade_tree(task, submitted, python=plain_python(), sandbox="process").resolved is False
 
 
+@pytest.mark.long
 def test_an_empty_folder_is_unresolved_and_a_missing_one_has_no_grade(task: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert grade_tree(task, tmp_path / "empty", python=plain_python(), sandbox="process").resolved is False
@@ -94,6 +97,7 @@ def test_without_a_grade_no_reward_is_written(task: Path, tmp_path: Path, capsys
     assert "missing" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_grade_of_the_sandbox_is_no_reward(task: Path, submitted: Path) -> None:
     grade = grade_tree(task, submitted, python=plain_python(), sandbox="process")
     with pytest.raises(ValueError, match="grade"):
