@@ -218,8 +218,8 @@ def test_a_project_that_cannot_be_written_needs_another_store(tmp_path: Path, em
 def test_a_full_disk_is_named(tmp_path: Path, empty: Path) -> None:
     project = write_project(tmp_path / "project")
     done = inject(project, empty, Machine(MAY_MOUNT, FULL), f"--store={empty / 'store'}")
-    assert done.returncode == ExitCode.BROKEN
-    assert is_one_line(done, "disk is full")
+    assert done.returncode == ExitCode.USAGE
+    assert is_one_line(done, "--store")
 
 
 def test_reading_reserves_no_more_memory_than_a_file_needs(tmp_path: Path) -> None:
