@@ -29,6 +29,7 @@ SsrError
 │   └── ServersAwayError        models' servers are out of reach before a command begins
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
+│       └── OtherLanguageError  it is of another programming language
 ├── ActionError                 an environment cannot take this action
 ├── GradingError                a defect has prevented a grade
 ├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
