@@ -64,6 +64,7 @@ def test_a_golden_artifact_is_valid(builder, texts, without, shape):
     assert not verdict.set_aside
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bug", [{"pkg/mark.py": None}, Patch.parse(RENAMED)], ids=["deleted", "renamed"])
 def test_a_removed_file_is_a_bug(open_builder, texts, without, bug):
     builder = open_builder(OPTIONAL)

@@ -133,6 +133,7 @@ def piped(project: Path, *argv: object) -> list[str]:
     return done.stderr.splitlines()
 
 
+@pytest.mark.long
 def test_every_command_writes_to_a_pipe_while_it_works(tmp_path: Path) -> None:
     slow = CHECKED.replace("import calc\n", "import time\nimport calc\n").replace("    pass", "    time.sleep(0.2)")
     project = write(tmp_path / "p", calc=ADD, test_calc=slow)

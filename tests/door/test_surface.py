@@ -193,6 +193,7 @@ def test_an_artifact_with_a_bug_in_a_plugin_of_the_tests_is_rejected(campaign_on
     assert verdict.reason.code is CheckCode.TEST_SURFACE_CHANGED
 
 
+@pytest.mark.long
 def test_a_patch_of_a_plugin_of_the_tests_repairs_nothing(campaign_on: Open) -> None:
     """The plugin's values are made to fit the bug."""
     campaign = campaign_on({"conftest.py": "pytest_plugins = ['cases']\n", "cases.py": PLUGIN} | SHOP_AND_TEST)

@@ -133,6 +133,7 @@ def on_a_terminal(project: Path, argv: list[str]) -> str:
     return written.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("argv", [PLUGIN, COMMAND], ids=["plugin", "command"])
 def test_a_user_sees_the_tests_run(slow: Path, argv: list[str]) -> None:
     output = on_a_terminal(slow, argv)

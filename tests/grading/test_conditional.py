@@ -121,6 +121,7 @@ class _D(dict):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", mostly_long(CONDITIONS))
 def test_code_that_is_right_under_tests_only(shop: Shop, kind: str) -> None:
     condition, number = CONDITIONS[kind], list(CONDITIONS).index(kind)

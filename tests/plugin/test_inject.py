@@ -215,6 +215,7 @@ def test_survivors_are_listed_with_their_diff_and_too_few_artifacts_exit_with_1(
     assert "of 2 reached: try another --ssr-seed or --ssr-injector" in done.stdout
 
 
+@pytest.mark.long
 def test_validate_collects_seven_items_and_fails_the_check_that_fails(
     project: Path, injected: tuple[Path, object]
 ) -> None:

@@ -88,6 +88,7 @@ def test_links_and_special_files_are_not_followed(tmp_path: Path) -> None:
     assert files["outside.py"].data == b"/etc/passwd"
 
 
+@pytest.mark.long
 def test_without_a_grade_no_reward_is_written(task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rewards_folder = tmp_path / "rewards"
     rewards_folder.mkdir(mode=0o755)

@@ -37,6 +37,7 @@ class Fixing(Told):
         return Solution(self.patch, journal.end(ExitReason.SUBMITTED))
 
 
+@pytest.mark.long
 def test_the_reward_follows_the_rule_and_the_record_holds_both(
     proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
