@@ -229,7 +229,7 @@ def _start(task: Task, artifact: BugArtifact) -> bytes:
             write_solver_tree(original.apply(artifact.bug).apply(artifact.weaken), folder)
         except (ArtifactError, StoreError, OSError) as error:
             raise damaged(f"its start cannot be written: {error}") from None
-        # An index made anew holds neither times nor inodes, so that equal trees give equal archives.
+        # A new index has no times and no inodes, so that equal trees give equal archives.
         (folder / ".git" / "index").unlink()
         run_git(folder, "read-tree", "HEAD")
         return packed(entries_of(folder))

@@ -130,7 +130,7 @@ class Trial:
     """`provider/name`; empty if the agent has no model."""
     started_at: str
     reward: float | None
-    """None if there is none, or if it measures a failure of the machine or of a server."""
+    """None without a reward, or if it measures a failure of the machine or of a server."""
     rewards: Mapping[str, float]
     """All that the verifier wrote, by name."""
     exception: str
@@ -154,7 +154,7 @@ class Trial:
 
 
 def trial_folders(path: Path) -> list[Path]:
-    """Return the trials at a path, which is a trial, a job or a folder of jobs; empty if it is none of them."""
+    """Return the trials at a path: a trial, a job or a folder of jobs; empty for any other path."""
     level = [path]
     for _ in range(3):
         found = [folder for folder in level if _is_trial(folder)]

@@ -1,8 +1,8 @@
 """The sandbox `user`: commands on a copy of the tree run as another user of this machine, without privileges.
 
-It is for root inside a container, where no namespace can be made. Commands cannot read what its user alone may read,
-nor write what is not world-writable; each sandbox has a user of its own. They share the machine's network and
-processes, and what other users may see of them.
+It is for root inside a container, which may create no namespaces. Commands cannot read files that only their owner may
+read, and cannot write files that are not world-writable; each sandbox has a user of its own. They share the machine's
+network and processes, and what other users may see of them.
 """
 
 from __future__ import annotations

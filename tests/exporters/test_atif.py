@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from export_parts import export, lines, report_of
 from harbor_parts import failure, steps_of, trajectory_of, trial
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_parts import Several, add_task, keep, played, record, rows, store, windowed
 
-from harness.cli.main import main
 from harness.exporters.atif_reader import record_data
 from harness.exporters.formats import FORMATS
 from harness.exporters.protocol import Choices
@@ -22,21 +22,6 @@ from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.skipped import SkipCode
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
-
-
-def export(*argv: object) -> int:
-    return main(["export", *map(str, argv)])
-
-
-def report_of(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:
-    capsys.readouterr()
-    export(*argv, "--json")
-    data: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return data
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def left_out(report: dict[str, Any]) -> dict[str, int]:

@@ -21,9 +21,9 @@ import fsspec
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from export_parts import export, lines, report_of
 from rollout_parts import AS_TOLD, add_task, keep, store
 
-from harness.cli.main import main
 from harness.exporters import dataset_writer, licences, splits
 from harness.exporters.formats import FORMATS
 from harness.exporters.protocol import TEXT, Choices, Format, Group
@@ -35,21 +35,6 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.artifact import FIVE_FILES
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.storage.store import key_of
-
-
-def export(*argv: object) -> int:
-    return main(["export", *map(str, argv)])
-
-
-def report_of(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:
-    capsys.readouterr()
-    export(*argv, "--json")
-    data: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return data
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture

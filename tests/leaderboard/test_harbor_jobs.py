@@ -1,4 +1,4 @@
-"""Jobs of Harbor on a leaderboard: what counts, what is missing, and what is refused by name."""
+"""Jobs of Harbor on a leaderboard: results that count, missing ones, and damaged ones that are named."""
 
 from __future__ import annotations
 

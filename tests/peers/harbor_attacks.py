@@ -2,8 +2,7 @@
 
 Each runs in a fresh container of real Docker, as Harbor starts it. It needs an image with pytest and with what a sealed
 verifier installs (tests/support/images.py makes one): `python tests/peers/harbor_attacks.py IMAGE OUT.json`. Patches
-that cannot be told apart from a repair without a sandbox of their own are marked `isolated` in their files; both
-verifiers are containers.
+that need a sandbox which isolates are marked `isolated` in their files; both verifiers are containers.
 """
 
 from __future__ import annotations
