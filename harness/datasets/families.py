@@ -175,8 +175,7 @@ def invalid_row(row: Mapping[str, Any], location: str, error: RowError, taken: C
         name = re.sub(r"[^A-Za-z0-9._+-]+", "-", location.rpartition("/")[2]).lstrip("._+-")
     if not isinstance(repo, str) or not _REPO.fullmatch(repo):
         repo = ""
-    language = error.language if isinstance(error, OtherLanguageError) else ""
-    return Instance(name, repo, "", Patch.parse(b""), Patch.parse(b""), (), (), invalid=str(error), language=language)
+    return Instance(name, repo, "", Patch(), Patch(), (), (), invalid=str(error), invalid_code=error.code)
 
 
 def row_of(instance: Instance) -> dict[str, Any]:

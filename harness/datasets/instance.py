@@ -6,10 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from harness.harbor.task import HarborTask
 from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.patch import Patch
+from pytest_ssr.records.reasons import ReasonCode
 
 _SWE_SMITH = "swebench/swesmith.x86_64."
 
@@ -20,6 +22,9 @@ class InstanceError(SsrError):
 
 class RowError(InstanceError, SettingsError):
     """A row cannot be read."""
+
+    code: ClassVar[ReasonCode] = ReasonCode.INVALID_ROW
+    """The kind of reason that a result of the row gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,15 @@ class Instance:
     """The source that a prompt of OpenClaw-RL's swe-rl names; else the family."""
     invalid: str = ""
     """Why its row cannot be read, with the row's location; the other fields are then empty, except the names."""
-    language: str = ""
-    """The language of a row that cannot be used because of that, which `invalid` then says, too."""
+    harbor: HarborTask | None = field(default=None, repr=False)
+    """The task directory that it was read from, whose verifier grades it; None for a row."""
+    invalid_code: ReasonCode = ReasonCode.INVALID_ROW
+    """The kind of reason that `invalid` gives."""
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether it says what decides a grade: tests, or a verifier."""
+        return bool(self.fail_to_pass) or self.harbor is not None
 
     @property
     def folder_in_image(self) -> str:
@@ -77,9 +89,10 @@ class Instance:
     def image(self) -> str:
         """The image of its environment: the row's, else the one named by its family's convention.
 
-        Empty for a bug of ours and a row of SWE-bench Extra that name none: nobody has published images of these.
+        Empty for a bug of ours, a row of SWE-bench Extra and a task directory that name none: nobody has published
+        images of these.
         """
-        if self.named_image or self.artifact_id or self.family == "swe-bench-extra":
+        if self.named_image or self.artifact_id or self.harbor or self.family == "swe-bench-extra":
             return self.named_image
         if self.family == "swe-gym":
             return f"xingyaoww/sweb.eval.x86_64.{self.id.replace('__', '_s_').lower()}:latest"
@@ -126,6 +139,7 @@ class Instance:
                 *command,
                 *self.given_ids.values(),
                 *([self.artifact_id] if self.artifact_id else []),
+                *([self.harbor.digest] if self.harbor is not None else []),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:20]

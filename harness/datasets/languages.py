@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.datasets.columns import find_column
 from harness.datasets.instance import RowError
+from pytest_ssr.records.reasons import ReasonCode
 
 _COLUMNS = ("repo_language", "language")
 _PYTHON = "Python"
@@ -42,11 +43,12 @@ _LANGUAGES: Mapping[str, str] = {
 class OtherLanguageError(RowError):
     """A row is of another programming language, and brings no command that runs its tests."""
 
+    code = ReasonCode.OTHER_LANGUAGE
+
     def __init__(self, location: str, language: str) -> None:
         super().__init__(
             f"{location}: its language is {language}, and it has no test command with a log parser that is known here"
         )
-        self.language = language
 
 
 def other_language(row: Mapping[str, Any], paths: Collection[str], ids: Collection[str]) -> str:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.datasets.families import invalid_row, read_row
+from harness.datasets.harbor_rows import holds_tasks, read_tasks
 from harness.datasets.instance import Instance, RowError
 from pytest_ssr.errors import MissingExtraError, SettingsError
 
 _SPLIT = "test"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_Row = tuple[str, Mapping[str, Any] | RowError]
-"""The location of a row, and its fields or why it has none."""
+_Row = tuple[str, Mapping[str, Any] | Instance | RowError]
+"""The location of a row, and its fields, the instance that it is already, or why it has neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def has_form_of_dataset(path: Path) -> bool:
     """Return whether a file or a folder can be a dataset, by the names of files alone."""
     if path.is_dir():
         inner = (p for folder in (path, path / "data") if folder.is_dir() for p in folder.iterdir())
-        return is_saved(path) or any(p.suffix in _READERS for p in inner)
+        return is_saved(path) or any(p.suffix in _READERS for p in inner) or holds_tasks(path)
     return path.is_file() and path.suffix in _READERS
 
 
@@ -82,7 +83,7 @@ def read_instances(source: str, *, split: str = "") -> list[Instance]:
 
 
 def read_dataset(source: str, *, split: str = "") -> list[Instance]:
-    """Read all rows of a dataset: a file, a folder, or a name on the hub (`owner/name`).
+    """Read all rows of a dataset: a file, a folder, a task directory of Harbor, or a name on the hub (`owner/name`).
 
     split: of a dataset on the hub or a saved one (default test), or of a folder in the hub's layout (default all).
     A row that cannot be read gives an instance that states the reason in `invalid`. Raises RowError if no row is
@@ -102,22 +103,24 @@ def read_dataset(source: str, *, split: str = "") -> list[Instance]:
     return instances
 
 
-def _instance(location: str, row: Mapping[str, Any] | RowError, locations: Mapping[str, str]) -> Instance:
+def _instance(location: str, row: Mapping[str, Any] | Instance | RowError, locations: Mapping[str, str]) -> Instance:
     """Return the instance of a row. locations: those of the rows before, by id."""
     if isinstance(row, RowError):
         return invalid_row({}, location, row)
     try:
-        instance = read_row(row, location)
+        instance = row if isinstance(row, Instance) else read_row(row, location)
         if first := locations.get(instance.id):
             raise RowError(f"{location}: {instance.id} occurs twice, first in {first}")
     except RowError as error:
-        return invalid_row(row, location, error, locations)
+        return invalid_row({} if isinstance(row, Instance) else row, location, error, locations)
     return instance
 
 
 def _rows(source: str, split: str) -> Iterator[_Row]:
     path = Path(source)
-    if path.is_dir() and not is_saved(path):
+    if holds_tasks(path):
+        yield from read_tasks(path)
+    elif path.is_dir() and not is_saved(path):
         for file in _files_in(path, split):
             yield from _rows_of(file)
     elif path.exists():

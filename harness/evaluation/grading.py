@@ -18,7 +18,9 @@ from harness.datasets.instance_task import InstanceTask, discard_trees, open_tas
 from harness.datasets.repositories import Repositories
 from harness.datasets.row_tests import Names, statuses_by_row
 from harness.diffs import DiffError, apply_diff, require_diff
+from harness.evaluation.harbor_grading import OpenTask, open_harbor_task
 from harness.evaluation.logs import resolved_by, test_log
+from harness.harbor.containers import Engine
 from harness.records.attempt import Attempt
 from harness.records.rewards import solver_reward
 from harness.storage.code_version import code_hash
@@ -67,10 +69,14 @@ class Grader:
     _shown: dict[str, str] = field(default_factory=dict)
     _task: InstanceTask | None = None
     _opened: Instance | None = None
+    _engine: Engine | None = None
+    _harbor_task: OpenTask | None = None
     _using: ExitStack = field(default_factory=ExitStack)
 
     def key(self, instance: Instance, patch: str) -> str:
         """Return the key of a result: a hash of everything that it depends on."""
+        if instance.harbor is not None:
+            return key_of(code_hash(), instance.key, patch)
         sandbox = self.sandbox_of(instance)
         # Another system has its own interpreter, even if this machine has one at the same path.
         parts = SandboxName.parse(sandbox)
@@ -125,6 +131,18 @@ class Grader:
                 self.record_seconds(instance, result.grading_s)
         return result
 
+    def evaluate_reference(self, instance: Instance) -> Attempt | None:
+        """Return the result of the reference solution of a task directory; None if the task has none.
+
+        A task that does not hold here gives a result without a verdict.
+        """
+        try:
+            patch = self.harbor_task(instance).reference
+        except Exception as error:
+            failed = Attempt(instance.id, "", fault_of(error, instance), repo=instance.repo, rule=str(self.rule))
+            return replace(failed, artifact_id=instance.artifact_id, created_at=instance.created_at)
+        return self.evaluate(instance, patch) if patch else None
+
     def record_seconds(self, instance: Instance, seconds: float, solver: str = "") -> None:
         """Store how long an instance took, for the order of later runs."""
         self.store.put_record(SECONDS, key_of(instance.id, solver), {"seconds": seconds})
@@ -163,6 +181,8 @@ class Grader:
         if instance.invalid:
             return replace(result, reason=invalid_reason(instance))
         ungraded = replace(result, resolved=False, tests=False, reward=solver_reward(False))
+        if instance.harbor is not None:
+            return self._by_verifier(instance, text, result, ungraded)
         if not digest:
             return replace(ungraded, reason=Reason(ReasonCode.NO_PATCH))
         try:
@@ -201,6 +221,40 @@ class Grader:
             pass_to_pass=_as_given(instance, task.tests.pass_to_pass, statuses),
             **{"flags": flags, **self._logged(task, text, replace(grade, flags=flags))},
         )
+
+    def _by_verifier(self, instance: Instance, text: str, result: Attempt, ungraded: Attempt) -> Attempt:
+        """Return the result of a patch by the verifier of a task directory."""
+        try:
+            if text.strip():
+                require_diff(text.encode("utf-8", "surrogateescape"))
+            grade = self.harbor_task(instance).grade(text)
+        except DiffError as error:
+            return replace(ungraded, reason=Reason(error.code, str(error)))
+        except Exception as error:
+            return replace(result, reason=fault_of(error, instance))
+        if self.logs:
+            log = grade.log.encode("utf-8", "surrogateescape")
+            self.store.put_file(OUTCOMES, f"{self.key(instance, text)}.txt", log)
+        return replace(
+            result,
+            resolved=grade.resolved,
+            tests=grade.resolved,
+            reward=solver_reward(grade.resolved),
+            rewards=grade.rewards,
+            reason=grade.reason if text.strip() else Reason(ReasonCode.NO_PATCH),
+            flags=grade.flags,
+        )
+
+    def harbor_task(self, instance: Instance) -> OpenTask:
+        """Open a task directory, and verify its reference solution; the last one stays open. See `open_harbor_task`."""
+        if instance.id in self.blocked:
+            raise self.blocked[instance.id]
+        if self._harbor_task is None or self._harbor_task.instance is not instance:
+            self.report(f"{instance.id}: running its reference solution and its verifier")
+            self.close()
+            self._engine = Engine()
+            self._harbor_task = open_harbor_task(instance, self._engine, self.store)
+        return self._harbor_task
 
     def log(self, instance: Instance, patch: str) -> str:
         """Return the log of the tests with a patch, empty if there is none."""
@@ -254,7 +308,10 @@ class Grader:
         """Close the open instance and its containers."""
         close_provider = getattr(self._task.runner.provider, "close", None) if self._task is not None else None
         opened, self._task, self._opened = self._opened, None, None
+        engine, self._engine, self._harbor_task = self._engine, None, None
         try:
+            if engine is not None:
+                engine.close()
             if close_provider is not None:
                 close_provider()
         finally:
@@ -269,8 +326,14 @@ class Grader:
         has_own_system = SandboxName.parse(self.sandbox_of(instance)).has_own_system
         return self.environments if self.environments.python is not None or not has_own_system else None
 
+    def engine_of(self, instance: Instance) -> str:
+        """Return what runs the image that an instance names; empty if it has to name none."""
+        return "" if instance.invalid or instance.harbor is not None else self.images
+
     def sandbox_of(self, instance: Instance) -> str:
         """Return the name of the sandbox of an instance's tests."""
+        if instance.harbor is not None:
+            return "docker"
         if not self.images:
             return self.sandbox
         return instance.sandbox(self.images) if instance.image else self.images
@@ -278,8 +341,7 @@ class Grader:
 
 def invalid_reason(instance: Instance) -> Reason:
     """Return the reason that a row without a grade cannot be used."""
-    code = ReasonCode.OTHER_LANGUAGE if instance.language else ReasonCode.INVALID_ROW
-    return Reason(code, instance.invalid)
+    return Reason(instance.invalid_code, instance.invalid)
 
 
 def fault_of(error: Exception, instance: Instance) -> Reason:

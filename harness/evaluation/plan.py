@@ -19,6 +19,8 @@ from harness.datasets.instance_task import instance_folder
 from harness.datasets.repositories import CommitPath, Tree, has_commit, is_reachable, missing_commits, tree_bytes
 from harness.datasets.test_runners import choose_runner
 from harness.evaluation.grading import Grader
+from harness.harbor.containers import Engine, require_compose
+from harness.harbor.task import TaskError
 from pytest_ssr.errors import MissingExtraError, ProjectError, SandboxError, SsrError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.project.interpreter import find_interpreter
@@ -37,6 +39,8 @@ class Obstacle(StrEnum):
 
     INVALID_ROW = "invalid-row"
     OTHER_LANGUAGE = "other-language"
+    UNSUPPORTED_TASK = "unsupported-task"
+    """A task directory that cannot be used."""
     NO_TESTS = "no-tests"
     NO_RUNNER = "no-runner"
     NO_COMMIT = "no-commit"
@@ -139,7 +143,9 @@ class Planner:
         if not elsewhere:
             checks += [self._without_image, self._without_repository, self._without_runner, self._without_interpreter]
         for check in checks:
-            obstacles |= check([i for i in instances if i.id not in obstacles])
+            obstacles |= check([i for i in instances if i.id not in obstacles and i.harbor is None])
+        if not elsewhere:
+            obstacles |= self._without_containers([i for i in instances if i.harbor is not None])
         return obstacles
 
     def _row(self, instance: Instance, blocked: Blocked | None) -> RowPlan:
@@ -179,10 +185,29 @@ class Planner:
 
     def _needs_clone(self, instance: Instance) -> bool:
         """Return whether a row needs a repository: its image has the commit, a tree of an earlier run is used again."""
+        if instance.harbor is not None:
+            return False
         return not self.grader.images and not instance_folder(instance, self.grader.store).is_dir()
 
     def _image(self, instance: Instance) -> str:
         return "" if instance.invalid else self._sandbox(instance).image
+
+    def _without_containers(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Check that there is an engine for task directories, and the compose plugin for those of several services."""
+        if not instances:
+            return {}
+        try:
+            Engine().close()
+        except (SandboxError, MissingExtraError) as error:
+            return {i.id: Blocked(Obstacle.NO_ENGINE, str(error)) for i in instances}
+        obstacles = {}
+        for instance in instances:
+            assert instance.harbor is not None
+            try:
+                require_compose(instance.harbor)
+            except TaskError as error:
+                obstacles[instance.id] = Blocked(Obstacle.UNSUPPORTED_TASK, str(error))
+        return obstacles
 
     def _without_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         obstacles: dict[str, Blocked] = {}
@@ -348,14 +373,14 @@ class Planner:
 def _invalid_rows(instances: Sequence[Instance]) -> dict[str, Blocked]:
     """Find the rows that could not be read."""
     invalid = [i for i in instances if i.invalid]
-    return {i.id: Blocked(Obstacle.OTHER_LANGUAGE if i.language else Obstacle.INVALID_ROW, i.invalid) for i in invalid}
+    return {i.id: Blocked(Obstacle(str(i.invalid_code)), i.invalid) for i in invalid}
 
 
 def _without_tests(instances: Sequence[Instance]) -> dict[str, Blocked]:
     """Check that each row names tests."""
     obstacles = {}
     for instance in instances:
-        if not instance.fail_to_pass:
+        if not instance.has_tests:
             message = f"{instance.id} has no FAIL_TO_PASS test, so no grade is possible; leave it out with --only"
             obstacles[instance.id] = Blocked(Obstacle.NO_TESTS, message)
     return obstacles

@@ -53,6 +53,8 @@ class Prediction:
     """A git diff; empty if nothing was submitted."""
     recorded: Path | None = None
     """The path of its trajectory by mini-swe-agent."""
+    is_reference: bool = False
+    """Whether it is the reference solution of a task directory, which only the task itself holds."""
 
     def to_json(self) -> dict[str, str]:
         """Return a row in SWE-bench's form."""
@@ -74,7 +76,10 @@ def read_predictions(
     """
     instances = list(instances)
     if source == GOLD:
-        return [Prediction(i.id, GOLD, i.patch.data.decode("utf-8", "surrogateescape")) for i in instances]
+        return [
+            Prediction(i.id, GOLD, i.patch.data.decode("utf-8", "surrogateescape"), is_reference=i.harbor is not None)
+            for i in instances
+        ]
     if source == EMPTY:
         return [Prediction(i.id, EMPTY, "") for i in instances]
     by_id: dict[str, Prediction] = {}

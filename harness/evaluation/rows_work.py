@@ -42,6 +42,8 @@ class Unit:
     """The patch to grade, if it is a prediction."""
     recorded: Path | None = None
     """The path of the patch's trajectory by mini-swe-agent."""
+    is_reference: bool = False
+    """Whether the patch is the reference solution of a task directory, which only the task itself holds."""
 
     @property
     def name(self) -> str:
@@ -127,12 +129,13 @@ class RowsWork(ABC):
     def place(self, unit: Unit) -> str:
         """Return the row's image, or its tree."""
         grader, instance = self.grader, unit.instance
-        return instance.key if instance.invalid or not grader.images else instance.sandbox(grader.images)
+        engine = grader.engine_of(instance)
+        return instance.sandbox(engine) if engine else instance.key
 
     def ahead(self, unit: Unit) -> Callable[[Node], object] | None:
         """Return what pulls the row's image; None if it has none."""
-        images = self.grader.images
-        return partial(pull_image, unit.instance.sandbox(images)) if images and not unit.instance.invalid else None
+        engine = self.grader.engine_of(unit.instance)
+        return partial(pull_image, unit.instance.sandbox(engine)) if engine else None
 
     def send(self, unit: Unit, cluster: Cluster) -> SentUnit:
         """Return a unit for another machine, with the row's tree if only this machine has its repository."""
@@ -180,13 +183,14 @@ class OpenRowsWork:
 
     def run(self, sent: SentUnit) -> Attempt:
         """Do a unit; its tree is fetched if it is not here, and removed when no worker of this machine uses it."""
-        instance, images = sent.unit.instance, self.work.grader.images
+        instance = sent.unit.instance
+        engine = self.work.grader.engine_of(instance)
         with ExitStack() as using:
             using.enter_context(using_trees(instance, self.node.store))
-            if images and not instance.invalid:
+            if engine:
                 # If it cannot be pulled, the unit itself reports the cause.
                 with contextlib.suppress(SandboxError):
-                    using.enter_context(self.node.images.using(instance.sandbox(images)))
+                    using.enter_context(self.node.images.using(instance.sandbox(engine)))
             self.node.make_room()
             if sent.tree is not None:
                 self._place(instance, sent.tree)

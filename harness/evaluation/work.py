@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.datasets import Instance
 from harness.evaluation.grading import Grader, fault_of, invalid_reason
+from harness.evaluation.harbor_grading import stored_reference
 from harness.evaluation.predictions import Prediction
 from harness.evaluation.rows_work import RowsWork, Unit
 from harness.records.attempt import Attempt
@@ -72,7 +73,10 @@ class PredictionWork(RowsWork):
     def of(cls, grader: Grader, predictions: Sequence[Prediction], instances: Sequence[Instance]) -> PredictionWork:
         """Create one unit for each prediction."""
         by_id = {i.id: i for i in instances}
-        units = [Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded) for p in predictions]
+        units = [
+            Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded, is_reference=p.is_reference)
+            for p in predictions
+        ]
         return cls(grader, units, list(by_id))
 
     @property
@@ -82,16 +86,19 @@ class PredictionWork(RowsWork):
 
     def stored(self, unit: Unit) -> Attempt | None:
         """Return the stored result, or None."""
-        result = self.grader.stored_result(unit.instance, unit.patch)
+        patch = stored_reference(unit.instance, self.grader.store) if unit.is_reference else unit.patch
+        result = self.grader.stored_result(unit.instance, patch) if patch is not None else None
         return with_recording(result, unit.recorded, unit.model) if result is not None else None
 
     def run(self, unit: Unit) -> Attempt:
         """Grade a prediction."""
-        return with_recording(self.grader.evaluate(unit.instance, unit.patch), unit.recorded, unit.model)
+        result = self.grader.evaluate_reference(unit.instance) if unit.is_reference else None
+        return with_recording(result or self.grader.evaluate(unit.instance, unit.patch), unit.recorded, unit.model)
 
     def patch(self, result: Attempt) -> str:
         """Return the predicted patch."""
-        return self._unit(result).patch
+        unit = self._unit(result)
+        return (stored_reference(unit.instance, self.grader.store) or "") if unit.is_reference else unit.patch
 
     def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
         """Return the trajectory that mini-swe-agent recorded; None for other predictions."""
@@ -269,16 +276,22 @@ def rollout_runner(
 
     statement: describes the task; empty to describe it by its tests.
     """
-    task = grader.task(instance)
-    verdict = Verdict(
-        task.id,
-        task.runner.snapshot.tree_hash,
-        fail_to_pass=tuple(sorted(task.tests.failing)),
-        pass_to_pass=tuple(sorted(task.tests.passing)),
-    )
+    if instance.harbor is not None:
+        opened = grader.harbor_task(instance)
+        runner, artifact, statement = opened.runner(grader.settings), opened.artifact, instance.statement
+        verdict = Verdict(artifact.content_id(runner.snapshot.tree_hash), runner.snapshot.tree_hash)
+    else:
+        task = grader.task(instance)
+        runner, artifact = task.runner, task.artifact
+        verdict = Verdict(
+            task.id,
+            runner.snapshot.tree_hash,
+            fail_to_pass=tuple(sorted(task.tests.failing)),
+            pass_to_pass=tuple(sorted(task.tests.passing)),
+        )
     return RolloutRunner(
-        task.runner.scoped(),
-        task.artifact,
+        runner.scoped(),
+        artifact,
         verdict,
         solver,
         grader.store,

@@ -258,11 +258,10 @@ class InstanceGroup:
         """Return its row in a format that takes instances; raises SkippedError if it has none."""
         assert form.instance_row is not None
         if self.instance.invalid:
-            reason = SkipCode.OTHER_LANGUAGE if self.instance.language else SkipCode.INVALID_ROW
-            raise SkippedError(reason, self.instance.invalid)
+            raise SkippedError(SkipCode(str(self.instance.invalid_code)), self.instance.invalid)
         if code := self.filters.refusal_of_instance():
             raise SkippedError(code)
-        if not self.instance.fail_to_pass:
+        if not self.instance.has_tests:
             raise SkippedError(SkipCode.NO_TESTS)
         row = form.instance_row(self.instance, choices)
         if form.columns:

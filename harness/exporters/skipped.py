@@ -20,6 +20,7 @@ class SkipCode(StrEnum):
     DUPLICATE = "duplicate"
     INVALID_ROW = "invalid-row"
     OTHER_LANGUAGE = "other-language"
+    UNSUPPORTED_TASK = "unsupported-task"
     NO_TESTS = "no-tests"
     NO_STATEMENT = "no-statement"
     NO_SPLIT = "no-split"
@@ -73,6 +74,7 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.DAMAGED: "the record is damaged",
     SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store, or the same instance",
     SkipCode.INVALID_ROW: "the row of the dataset cannot be read",
+    SkipCode.UNSUPPORTED_TASK: "the task directory cannot be used here",
     SkipCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
     SkipCode.NO_TESTS: "the row names no FAIL_TO_PASS test, so nothing could be graded",
     SkipCode.NO_STATEMENT: "the row has no problem statement",

@@ -71,6 +71,8 @@ class Attempt:
     fail_to_pass: Mapping[str, str] = field(default_factory=dict)
     """Test id to passed, failed, not-run or missing; empty for artifacts, like the next."""
     pass_to_pass: Mapping[str, str] = field(default_factory=dict)
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """What the verifier of a task in Harbor's form gave, by name; empty for other tasks."""
     flags: tuple[Flag, ...] = ()
     log_resolved: bool | None = None
     """The verdict of SWE-bench's rule on the printed log; None without a log."""

@@ -52,6 +52,7 @@ class ReasonCode(StrEnum):
     INSTANCE_UNUSABLE = "instance-unusable"
     INVALID_ROW = "invalid-row"
     OTHER_LANGUAGE = "other-language"
+    UNSUPPORTED_TASK = "unsupported-task"
     ATTEMPT_ABORTED = "attempt-aborted"
     NOT_GRADED = "not-graded"
     WORKER_LOST = "worker-lost"
@@ -83,6 +84,7 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",
     ReasonCode.INVALID_ROW: "the row cannot be read",
     ReasonCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
+    ReasonCode.UNSUPPORTED_TASK: "the task directory cannot be used here",
     ReasonCode.ATTEMPT_ABORTED: "the attempt was aborted",
     ReasonCode.NOT_GRADED: "the attempt was cut off before it was graded",
     ReasonCode.WORKER_LOST: "the worker was lost",
@@ -154,6 +156,10 @@ class FlagCode(StrEnum):
     """PASS_TO_PASS tests of a row that do not hold on this machine with its reference solution."""
     LOG_EVIDENCE = "log-evidence"
     """The outcomes were read from what the tests printed, which the patched code can print as well."""
+    NO_REFERENCE = "no-reference"
+    """The task has no reference solution that would show that its verifier works here."""
+    TESTS_SHOWN = "tests-shown"
+    """The agent's image holds the tests that decide."""
     PATCH_REWRITTEN = "patch-rewritten"
     """The submission is no strict git diff of the tree; it was applied as SWE-bench's harness applies it."""
     FILES_LEFT_OUT = "files-left-out"
@@ -171,6 +177,8 @@ UNCERTAIN = frozenset(
         FlagCode.LOG_DIFFERS,
         FlagCode.TESTS_SET_ASIDE,
         FlagCode.LOG_EVIDENCE,
+        FlagCode.NO_REFERENCE,
+        FlagCode.TESTS_SHOWN,
     )
 )
 """Flags about the certainty of the grade; the others are about the patch."""
@@ -187,6 +195,8 @@ _FLAG_TEXTS: Mapping[FlagCode, str] = {
     FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
     FlagCode.TESTS_SET_ASIDE: "PASS_TO_PASS tests that do not pass here with the reference solution",
     FlagCode.LOG_EVIDENCE: "less certain, because the outcomes come from a log, read by",
+    FlagCode.NO_REFERENCE: "less certain, because the task has no reference solution",
+    FlagCode.TESTS_SHOWN: "less certain, because the image shows the tests to the solver",
     FlagCode.PATCH_REWRITTEN: "applied as by SWE-bench's harness",
     FlagCode.FILES_LEFT_OUT: "left out, because they are symlinks or binary files without content",
 }

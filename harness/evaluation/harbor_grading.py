@@ -1,0 +1,292 @@
+"""Grade patches on tasks of Harbor by their own verifiers, after the reference solution has shown that these work.
+
+A patch is the work on the first step of a task. The work on several steps is several diffs, each of which begins with a
+line `From HASH ...`, as `git format-patch --stdout` writes them: one for each step, in order.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.datasets.instance import Instance, InstanceError
+from harness.diffs import apply_diff
+from harness.harbor.containers import Engine
+from harness.harbor.task import HarborTask, TaskError
+from harness.harbor.trial import Changes, Fault, Trial, TrialResult
+from pytest_ssr.errors import ArtifactError, ProjectError, StoreError
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.patch import Patch
+from pytest_ssr.project.interpreter import find_in_image
+from pytest_ssr.project.snapshot import Snapshot, take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.decoding import decode
+from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
+from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.sandbox.docker.provider import DockerProvider
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+
+RECORDS = "harbor"
+_SERIES = re.compile(r"^From [0-9a-f]{40,64} .*$", re.MULTILINE)
+_SEPARATOR = "From {:040d} Mon Sep 17 00:00:00 2001\n"
+"""The line between the diffs of two steps; git writes this date, which stands for none."""
+_FAULTS = {
+    Fault.NO_REWARD: ReasonCode.RUN_FAILED,
+    Fault.INVALID_REWARD: ReasonCode.RUN_FAILED,
+    Fault.SETUP_FAILED: ReasonCode.RUN_FAILED,
+    Fault.TIMED_OUT: ReasonCode.TIMED_OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HarborGrade:
+    """The grade of a patch by a task's verifier."""
+
+    resolved: bool
+    """Whether the whole reward was earned, which is 1."""
+    reason: Reason
+    rewards: Mapping[str, float]
+    flags: tuple[Flag, ...]
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What the reference solution of a task has shown; stored, so that it is run once."""
+
+    starts: tuple[str, ...]
+    """The hashes of the trees at the beginning of each step, with the reference work on the earlier ones."""
+    solved: tuple[str, ...]
+    """The hashes of the trees after the reference solution of each step; empty without one."""
+    shows_tests: bool
+    """Whether the agent's image holds files in /tests."""
+
+
+@dataclass(slots=True)
+class OpenTask:
+    """A task, ready to grade and to be solved."""
+
+    instance: Instance
+    trial: Trial
+    workdir: str
+    starts: Sequence[CodebaseState]
+    """The tree at the beginning of each step, with the reference work on the earlier ones."""
+    solved: Sequence[CodebaseState]
+    """The tree after the reference solution of each step; empty without one. All states are of one snapshot."""
+    original: CodebaseState
+    """The solved tree, or the one at the beginning of a task without a reference solution, as a snapshot alone."""
+    flags: tuple[Flag, ...]
+    """What is notable about its grades."""
+    store: Store
+
+    @property
+    def reference(self) -> str:
+        """The reference solution as a patch, or a series of one for each step; empty without one."""
+        return _series(self.starts, self.solved)
+
+    def grade(self, text: str) -> HarborGrade:
+        """Grade a patch or a series; raises DiffError for one that cannot be read or does not apply."""
+        work: list[Changes] = []
+        flags = list(self.flags)
+        for index, part in enumerate(parts_of(text, len(self.starts))):
+            if not part.strip():
+                work.append({})
+                continue
+            start = self._start(index, work)
+            applied = apply_diff(part.encode("utf-8", "surrogateescape"), start.entry)
+            after = start.apply(applied.patch)
+            work.append(_changes(start, after))
+            flags += applied.flags
+        result = self.trial.grade(work)
+        return HarborGrade(_is_resolved(result), _reason(result), result.rewards, tuple(flags), result.log)
+
+    def _start(self, index: int, work: Sequence[Changes]) -> CodebaseState:
+        """Return the tree at the beginning of a step, after this work on the earlier ones."""
+        if index == 0:
+            return self.starts[0]
+        return _state_of(_written_tree(self.trial, index, work, self.store), self.starts[0].snapshot)
+
+    def runner(self, settings: RuleSettings) -> Runner:
+        """Return a runner on the solved tree in the agent's image; raises InstanceError without a Python in it."""
+        provider = DockerProvider(self.trial.engine.image(self.trial.task.place))
+        snapshot = self.original.snapshot
+        try:
+            interpreter = find_in_image(provider, snapshot.directory, None, needs_pytest=False)
+        except ProjectError as error:
+            raise InstanceError(f"{self.instance.id}: solvers need a Python in the image: {error}") from None
+        assert interpreter is not None
+        own = replace(snapshot, origin=Path(self.workdir))
+        return Runner(own, provider, interpreter, replace(settings, by_script=True))
+
+    @property
+    def artifact(self) -> BugArtifact:
+        """The task as a bug: what turns the solved tree into the one at the beginning."""
+        start = _state_of(self.starts[0].snapshot, self.original.snapshot)
+        try:
+            bug = start.patch_from(self.original)
+        except ArtifactError:
+            bug = Patch()
+        return BugArtifact(script=b"", test_files=(), parser=b"", bug=bug, weaken=Patch())
+
+
+def stored_reference(instance: Instance, store: Store) -> str | None:
+    """Return the reference solution of a task that was opened before; None if the store does not have it."""
+    data = store.record(RECORDS, instance.key)
+    try:
+        reference = decode(_Reference, data)
+        first = _stored(reference.starts[0], "/", store)
+        starts, solved = (
+            [_state_of(_stored(name, "/", store), first) for name in names]
+            for names in (reference.starts, reference.solved)
+        )
+    except StoreError:
+        return None
+    return _series(starts, solved)
+
+
+def _series(starts: Sequence[CodebaseState], solved: Sequence[CodebaseState]) -> str:
+    """Return the reference solution as a patch, or as a series of one for each step."""
+    diffs = [after.patch_from(before) for before, after in zip(starts, solved, strict=False)]
+    texts = [diff.data.decode("utf-8", "surrogateescape") for diff in diffs]
+    if len(texts) < 2:
+        return "".join(texts)
+    return "".join(_SEPARATOR.format(number) + text for number, text in enumerate(texts, 1))
+
+
+def open_harbor_task(instance: Instance, engine: Engine, store: Store) -> OpenTask:
+    """Open a task, and verify once that its reference solution is resolved and that nothing at all is not.
+
+    Raises InstanceError if the task does not hold on this machine, SandboxError if a container fails.
+    """
+    task = instance.harbor
+    assert task is not None
+    trial = Trial(engine, task)
+    try:
+        workdir = trial.workdir
+        if workdir.strip("/") == "":
+            raise InstanceError(
+                f"{instance.id}: its image has no working directory; set WORKDIR or [environment] workdir"
+            )
+        with store.alone(f"instance-{instance.key}"):
+            reference = _reference(instance, trial, store)
+    except TaskError as error:
+        raise InstanceError(f"{instance.id}: {error}") from None
+    first = _stored(reference.starts[0], workdir, store)
+    starts = [CodebaseState(first)]
+    starts += [_state_of(_stored(name, workdir, store), first) for name in reference.starts[1:]]
+    solved = [_state_of(_stored(name, workdir, store), first) for name in reference.solved]
+    original = _stored([*reference.starts[:1], *reference.solved][-1], workdir, store)
+    flags = []
+    if not reference.solved:
+        flags.append(Flag(FlagCode.NO_REFERENCE))
+    if reference.shows_tests:
+        flags.append(Flag(FlagCode.TESTS_SHOWN))
+    return OpenTask(instance, trial, workdir, starts, solved, CodebaseState(original), tuple(flags), store)
+
+
+def _reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
+    """Return what the reference solution shows, from the store if its trees are still there."""
+    data = store.record(RECORDS, instance.key)
+    if data is not None:
+        try:
+            known = decode(_Reference, data)
+            for name in (*known.starts, *known.solved):
+                _stored(name, trial.workdir, store)
+            return known
+        except StoreError:
+            pass
+    known = _run_reference(instance, trial, store)
+    store.put_record(
+        RECORDS,
+        instance.key,
+        {"starts": list(known.starts), "solved": list(known.solved), "shows_tests": known.shows_tests},
+    )
+    return known
+
+
+def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
+    task: HarborTask = trial.task
+    starts, solved, work = list[str](), list[str](), list[Changes]()
+    elsewhere: list[str] = []
+    for index in range(len(task.steps)):
+        start = _written_tree(trial, index, work, store)
+        starts.append(start.tree_hash)
+        if not task.has_solution:
+            work.append({})
+            continue
+        with tempfile.TemporaryDirectory(prefix="ssr-solved-") as temporary:
+            folder = Path(temporary, "tree")
+            elsewhere += trial.solve(index, work, folder)
+            after = take_snapshot(_existing(folder), store.trees, needs_python=False)
+        solved.append(after.tree_hash)
+        work.append(_changes(CodebaseState(start), _state_of(after, start)))
+    nothing = trial.grade([])
+    if task.has_solution:
+        result = trial.grade(work)
+        if not _is_resolved(result):
+            hint = f"; it changes files outside of {trial.workdir}: {abbreviate(elsewhere)}" if elsewhere else ""
+            raise InstanceError(f"{instance.id}: its reference solution is not resolved: {_reason(result).text}{hint}")
+    if _is_resolved(nothing):
+        raise InstanceError(f"{instance.id}: its verifier gives the whole reward for nothing at all")
+    return _Reference(tuple(starts), tuple(solved), trial.shows_tests())
+
+
+def _written_tree(trial: Trial, index: int, work: Sequence[Changes], store: Store) -> Snapshot:
+    with tempfile.TemporaryDirectory(prefix="ssr-start-") as temporary:
+        folder = Path(temporary, "tree")
+        trial.write_tree(index, work, folder)
+        return take_snapshot(_existing(folder), store.trees, needs_python=False)
+
+
+def _existing(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _stored(tree_hash: str, workdir: str, store: Store) -> Snapshot:
+    return take_snapshot(Path(workdir), store.trees, needs_python=False, tree_hash=tree_hash)
+
+
+def _state_of(snapshot: Snapshot, base: Snapshot) -> CodebaseState:
+    """Return the state of one snapshot as changes of another."""
+    changed = {p for p, stamp in snapshot.files.items() if base.files.get(p) != stamp}
+    gone = base.files.keys() - snapshot.files.keys()
+    return CodebaseState(base).replace({**{p: snapshot.entry(p) for p in changed}, **dict.fromkeys(gone)})
+
+
+def _changes(before: CodebaseState, after: CodebaseState) -> Changes:
+    paths = {*before.changes, *after.changes}
+    return {path: after.entry(path) for path in sorted(paths) if after.entry(path) != before.entry(path)}
+
+
+def parts_of(text: str, count: int) -> list[str]:
+    """Return the diff of each step; a text without lines `From HASH ...` is the first. Surplus diffs join the last."""
+    marks = list(_SERIES.finditer(text)) if count > 1 else []
+    if not marks:
+        return [text, *[""] * (count - 1)]
+    ends = [*[mark.start() for mark in marks[1:]], len(text)]
+    parts = [text[mark.end() : end].lstrip("\n") for mark, end in zip(marks, ends, strict=True)]
+    parts[count - 1 :] = ["".join(parts[count - 1 :])]
+    return [*parts, *[""] * (count - len(parts))]
+
+
+def _is_resolved(result: TrialResult) -> bool:
+    return result.fault is None and result.reward is not None and result.reward >= 1
+
+
+def _reason(result: TrialResult) -> Reason:
+    if _is_resolved(result):
+        return Reason(ReasonCode.RESOLVED)
+    if result.fault is not None:
+        assert result.fault.fault is not None
+        return Reason(_FAULTS[result.fault.fault], result.fault.detail)
+    if result.reward is None:
+        return Reason(
+            ReasonCode.RUN_FAILED, f"none of its rewards is called reward: {abbreviate(sorted(result.rewards))}"
+        )
+    return Reason(ReasonCode.TESTS_FAIL, f"the verifier gave {result.reward:g}")

@@ -1,0 +1,432 @@
+"""Start the containers of Harbor tasks with the Docker engine, and run commands and copy files in them.
+
+Containers have the engine's default isolation and the network that their task names: a task may install packages, or
+start a service. They end with this process at the latest; the next one removes what a kill has left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from harness.harbor.task import COMPOSE, HarborTask, Healthcheck, Place, Refusal, TaskError
+from pytest_ssr.errors import MissingExtraError, SandboxError, SandboxUnavailableError
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.sandbox.docker import engine, images
+from pytest_ssr.sandbox.docker.reaper import owner, reap
+from pytest_ssr.sandbox.protocol import MIB
+
+if TYPE_CHECKING:
+    import docker
+
+_ENGINE_ADVICE = "install and start it: apt-get install docker.io, systemctl start docker"
+_IMAGES = "ssr-harbor"
+"""The name of the images that are built here; their tags are hashes of what they are built from."""
+_PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+"""Variables that builds get if they are set: addresses of mirrors, which images do not keep."""
+_KEEP_ALIVE = ("sh", "-c", "sleep infinity")
+_MAIN = "main"
+_MAX_PROCESSES = 4096
+_MAX_OUTPUT = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command that has ended."""
+
+    exit_code: int | None
+    """None if its time was over."""
+    output: str
+    """The end of its standard output and error."""
+
+
+class Engine:
+    """A connection to the Docker engine, and the images that it was asked for."""
+
+    def __init__(self) -> None:
+        """Raise SandboxUnavailableError without an engine."""
+        self._images: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+        with self.guarded():
+            engine.check_listening()
+            self.client = _client()
+            self.client.ping()
+            reap(self.client)
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Convert exceptions of the SDK to errors with advice."""
+        try:
+            yield
+        except (SandboxError, MissingExtraError):
+            raise
+        except Exception as error:
+            raise engine.explain(error, _ENGINE_ADVICE) from None
+
+    def image(self, place: Place) -> str:
+        """Return the id of the image of a container that stands alone, which is pulled or built if it is missing.
+
+        Raises SandboxError, with the end of the engine's output, if that fails.
+        """
+        key = (place.image, str(place.folder))
+        with self._lock:
+            if key not in self._images:
+                with self.guarded():
+                    name = images.ensure_image(self.client, place.image) if place.image else self._built(place)
+                    self._images[key] = str(self.client.images.get(name).id)
+        return self._images[key]
+
+    def _built(self, place: Place) -> str:
+        arguments = [f"--build-arg={variable}" for variable in _PASSED_ON if os.environ.get(variable)]
+        if not self.client.networks.list(names=["bridge"]):
+            arguments.append("--network=host")
+        with tempfile.TemporaryDirectory(prefix="ssr-build-") as temporary:
+            name = Path(temporary, "id")
+            done = _docker(
+                "build", "--quiet", *arguments, f"--iidfile={name}", str(place.folder),
+                seconds=place.environment.build_timeout_sec,
+            )  # fmt: skip
+            if done.exit_code != 0:
+                reason = "its time was over" if done.exit_code is None else done.output.strip()[-500:]
+                raise SandboxError(f"the image of {place.folder} cannot be built: {reason}")
+            return name.read_text().strip()
+
+    def configuration(self, image: str) -> Mapping[str, Any]:
+        """Return the configuration of an image: `WorkingDir`, `User` and others."""
+        with self.guarded():
+            return self.client.images.get(image).attrs["Config"] or {}
+
+    @contextlib.contextmanager
+    def started(self, place: Place, *, network: str) -> Iterator[Container]:
+        """Start a container, with its services if its task has several, and remove it on exit.
+
+        network: the mode of its network. Services need the compose plugin; see `require_compose`.
+        """
+        with contextlib.ExitStack() as stack:
+            if place.compose is not None:
+                container = stack.enter_context(self._project(place, network))
+            else:
+                container = stack.enter_context(self._alone(place, network))
+            if place.environment.healthcheck is not None:
+                container.wait_until_healthy(place.environment.healthcheck)
+            yield container
+
+    @contextlib.contextmanager
+    def _alone(self, place: Place, network: str) -> Iterator[Container]:
+        environment, image = place.environment, self.image(place)
+        limits: dict[str, Any] = {"pids_limit": _MAX_PROCESSES}
+        if environment.cpus:
+            limits["nano_cpus"] = int(min(environment.cpus, os.cpu_count() or 1) * 1e9)
+        if environment.memory_bytes:
+            limits["mem_limit"] = limits["memswap_limit"] = environment.memory_bytes
+        if network != "public":
+            limits["network_mode"] = "none"
+        with self.guarded():
+            api = self.client.api
+            name = api.create_container(
+                image,
+                list(_KEEP_ALIVE),
+                labels={images.LABEL: owner()},
+                host_config=api.create_host_config(init=True, **limits),
+            )["Id"]
+        try:
+            with self.guarded():
+                api.start(name)
+            yield Container(self, name, environment.env, environment.workdir or "")
+        finally:
+            with contextlib.suppress(Exception):
+                api.remove_container(name, force=True, v=True)
+
+    @contextlib.contextmanager
+    def _project(self, place: Place, network: str) -> Iterator[Container]:
+        """Start all services of a compose file, as Harbor does: `main` is the agent's, and stays alive."""
+        project = f"ssr-{uuid.uuid4().hex[:12]}"
+        with tempfile.TemporaryDirectory(prefix="ssr-compose-") as temporary:
+            compose = _Compose(project, place, Path(temporary))
+            compose.write(network)
+            try:
+                compose.run("up", "--detach", "--wait", "--quiet-pull", seconds=place.environment.build_timeout_sec)
+                name = compose.run("ps", "--quiet", _MAIN).output.strip()
+                yield Container(self, name, place.environment.env, place.environment.workdir or "", compose)
+            finally:
+                compose.run("down", "--volumes", "--remove-orphans", "--timeout=0", check=False)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Compose:
+    """A compose project of one task."""
+
+    project: str
+    place: Place
+    folder: Path
+    """Holds the files that are added to the task's own."""
+
+    def write(self, network: str) -> None:
+        """Write what is added to the task's file: what `main` is made of, labels, and the network's mode."""
+        main: dict[str, Any] = {"command": list(_KEEP_ALIVE)}
+        if self.place.image:
+            main["image"] = self.place.image
+        elif (self.place.folder / "Dockerfile").is_file():
+            main["build"] = {"context": str(self.place.folder)}
+        (self.folder / "first.json").write_text(json.dumps({"services": {_MAIN: main}}), encoding="utf-8")
+        (self.folder / "last.json").write_text("{}", encoding="utf-8")
+        services = self.run("config", "--services").output.split()
+        last: dict[str, Any] = {name: {"labels": {images.LABEL: owner()}} for name in {*services, _MAIN}}
+        if network != "public":
+            last[_MAIN]["network_mode"] = "none"
+        (self.folder / "last.json").write_text(json.dumps({"services": last}), encoding="utf-8")
+
+    def run(self, *arguments: str, seconds: float = 600.0, check: bool = True) -> Done:
+        """Run a command of the project; raises SandboxError if it fails."""
+        files = (self.folder / "first.json", self.place.folder / COMPOSE, self.folder / "last.json")
+        named = [part for file in files for part in ("--file", str(file))]
+        done = _docker(
+            "compose", "--project-name", self.project, "--project-directory", str(self.place.folder), *named,
+            *arguments, seconds=seconds, merged=check and arguments[0] not in ("config", "ps"),
+        )  # fmt: skip
+        if check and done.exit_code != 0:
+            reason = "its time was over" if done.exit_code is None else done.output.strip()[-500:]
+            raise SandboxError(f"the services of {self.place.folder} failed ({arguments[0]}): {reason}")
+        return done
+
+    def container(self, service: str) -> str:
+        """Return the id of a service's container."""
+        return self.run("ps", "--all", "--quiet", service).output.strip()
+
+
+def require_compose(task: HarborTask) -> None:
+    """Raise TaskError if a task has several services, and the engine has no compose plugin."""
+    places = [task.place, *(step.verification.place for step in task.steps)]
+    needs_compose = any(place is not None and place.compose is not None for place in places)
+    if needs_compose and _docker("compose", "version", seconds=60.0).exit_code != 0:
+        message = f"{task.folder.name}: it has several services, and docker has no compose plugin here"
+        raise TaskError(Refusal.NO_COMPOSE, message)
+
+
+class Container:
+    """A running container of a task."""
+
+    def __init__(
+        self, engine: Engine, name: str, env: Mapping[str, str], workdir: str, compose: _Compose | None = None
+    ) -> None:
+        """name: its id. env, workdir: for all of its commands; an empty folder is the image's own."""
+        self._engine, self._name, self._env, self._compose = engine, name, env, compose
+        with engine.guarded():
+            config = engine.client.api.inspect_container(name)["Config"]
+        self.workdir = workdir or config.get("WorkingDir") or "/"
+
+    def exec(
+        self, command: str, *, seconds: float, user: str = "", env: Mapping[str, str] | None = None, cwd: str = ""
+    ) -> Done:
+        """Run a command in bash; when its time is over, the container is killed and can run nothing more."""
+        variables = {**self._env, **(env or {})}
+        return self._exec(self._name, ["bash", "-c", command], seconds, user, variables, cwd or self.workdir)
+
+    def _exec(
+        self, name: str, argv: Sequence[str], seconds: float, user: str, env: Mapping[str, str], cwd: str
+    ) -> Done:
+        api, over = self._engine.client.api, threading.Event()
+
+        def kill() -> None:
+            over.set()
+            with contextlib.suppress(Exception):
+                api.kill(name)
+
+        timer = threading.Timer(seconds, kill)
+        with self._engine.guarded():
+            execution = api.exec_create(name, list(argv), user=user, environment=dict(env), workdir=cwd)["Id"]
+            timer.start()
+            try:
+                output = bytearray()
+                for chunk in api.exec_start(execution, stream=True):
+                    output += chunk
+                    del output[:-_MAX_OUTPUT]
+            finally:
+                timer.cancel()
+            code = None if over.is_set() else api.exec_inspect(execution)["ExitCode"]
+        return Done(code, output.decode("utf-8", "replace"))
+
+    def wait_until_healthy(self, check: Healthcheck) -> None:
+        """Run a task's check until it succeeds; raises SandboxError if it never does."""
+        deadline = time.monotonic() + check.start_period_sec
+        failures = 0
+        while failures < max(1, check.retries):
+            if self.exec(check.command, seconds=check.timeout_sec).exit_code == 0:
+                return
+            failures += time.monotonic() >= deadline
+            time.sleep(check.interval_sec)
+        raise SandboxError("the container never becomes healthy")
+
+    def collect(self, command: str, *, service: str, seconds: float, user: str) -> Done:
+        """Run a command of a task that prepares what is collected."""
+        if service == _MAIN:
+            return self.exec(command, seconds=seconds, user=user)
+        return self._exec(self._service(service), ["sh", "-c", command], seconds, user, {}, "/")
+
+    def put_folder(self, source: Path, target: str, *, follow: bool = True) -> None:
+        """Copy the content of a folder of this machine.
+
+        follow: whether links are followed, which must not be if a container has made them.
+        """
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w", dereference=follow) as archive:
+            for path in sorted(source.iterdir()):
+                archive.add(path, path.name, filter=_of_root)
+        self.put(target, raw.getvalue())
+
+    def put_files(self, target: str, files: Mapping[str, FileEntry | None], *, owner_of: tuple[int, int]) -> None:
+        """Write files and remove others, by their paths below a folder; they belong to a user and a group."""
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w") as archive:
+            for path in sorted(files):
+                entry = files[path]
+                if entry is None:
+                    continue
+                member = tarfile.TarInfo(path)
+                member.uid, member.gid = owner_of
+                if entry.mode == 0o120000:
+                    member.type, member.linkname = tarfile.SYMTYPE, os.fsdecode(entry.data)
+                    archive.addfile(member)
+                else:
+                    member.size, member.mode, member.mtime = len(entry.data), entry.mode & 0o777, int(time.time())
+                    archive.addfile(member, io.BytesIO(entry.data))
+        gone = [f"{target}/{path}" for path, entry in files.items() if entry is None]
+        for first in range(0, len(gone), 500):
+            self._exec(self._name, ["rm", "-f", "--", *gone[first : first + 500]], 60.0, "0", {}, "/")
+        self.put(target, raw.getvalue())
+
+    def put(self, target: str, archive: bytes) -> None:
+        """Unpack an archive in a folder, which is made if it is missing."""
+        self._exec(self._name, ["mkdir", "-p", "--", target], 60.0, "0", {}, "/")
+        with self._engine.guarded():
+            self._engine.client.api.put_archive(self._name, target, archive)
+
+    def empty(self, folder: str) -> None:
+        """Remove the content of a folder, which is made if it is missing and which everybody may write."""
+        script = 'rm -rf -- "$0" && mkdir -p -- "$0" && chmod 0777 "$0"'
+        self._exec(self._name, ["sh", "-c", script, folder], 60.0, "0", {}, "/")
+
+    @contextlib.contextmanager
+    def archive(self, path: str, *, service: str = _MAIN, max_bytes: int) -> Iterator[tarfile.TarFile | None]:
+        """Open the archive of a file or folder, to be read member by member; None if it does not exist.
+
+        Raises SandboxError beyond a number of bytes.
+        """
+        import docker
+
+        name = self._name if service == _MAIN else self._service(service)
+        with self._engine.guarded():
+            try:
+                chunks, _ = self._engine.client.api.get_archive(name, path)
+            except docker.errors.NotFound:
+                yield None
+                return
+            with tarfile.open(fileobj=_Stream(chunks, path, max_bytes), mode="r|") as archive:
+                yield archive
+
+    def read(self, path: str, *, max_bytes: int) -> bytes | None:
+        """Return a regular file; None if it is missing or something else. Raises SandboxError if it is larger."""
+        with self.archive(path, max_bytes=max_bytes + 64 * 1024) as archive:
+            member = archive.next() if archive is not None else None
+            if archive is None or member is None or not member.isreg():
+                return None
+            file = archive.extractfile(member)
+            return file.read() if file is not None else None
+
+    def changed_paths(self) -> list[str]:
+        """Return the files and folders that differ from the image."""
+        with self._engine.guarded():
+            return [str(change["Path"]) for change in self._engine.client.api.diff(self._name) or ()]
+
+    def stop(self) -> None:
+        """Kill all processes of the container; its services go on."""
+        with contextlib.suppress(Exception):
+            self._engine.client.api.kill(self._name)
+
+    def _service(self, service: str) -> str:
+        name = self._compose.container(service) if self._compose is not None else ""
+        if not name:
+            raise SandboxError(f"the task has no service {service}")
+        return name
+
+
+class _Stream(io.RawIOBase):
+    """The chunks of a download as a file that can be read once, up to a number of bytes."""
+
+    def __init__(self, chunks: Iterable[bytes], path: str, max_bytes: int) -> None:
+        super().__init__()
+        self._chunks, self._path, self._room, self._rest = iter(chunks), path, max_bytes, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = next(self._chunks, b"")
+            self._room -= len(self._rest)
+            if self._room < 0:
+                raise SandboxError(f"{self._path} is too large")
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+
+def relative_name(member: tarfile.TarInfo) -> str:
+    """Return the path of a member below the folder that was archived; empty for the folder itself."""
+    return "/".join(PurePosixPath(member.name).parts[1:])
+
+
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
+    return member
+
+
+def _client() -> docker.DockerClient:
+    try:
+        import docker
+    except ImportError:
+        raise MissingExtraError("docker", "docker") from None
+    return docker.from_env(timeout=120)
+
+
+def _docker(*arguments: str, seconds: float, merged: bool = True) -> Done:
+    """Run the engine's own client, which builds images and starts services; the SDK does neither as it does.
+
+    merged: whether the output has the standard error, too.
+    """
+    program = shutil.which("docker")
+    if program is None:
+        raise SandboxUnavailableError("the program docker is not installed", remedy=_ENGINE_ADVICE)
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Done(None, "")
+    output = done.stdout if merged or done.returncode == 0 else done.stdout + done.stderr
+    return Done(done.returncode, output[-_MAX_OUTPUT:].decode("utf-8", "replace"))
+
+
+__all__ = ["Container", "Done", "Engine", "relative_name", "require_compose"]
