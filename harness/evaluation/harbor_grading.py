@@ -87,25 +87,31 @@ class OpenTask:
     @property
     def reference(self) -> str:
         """The reference solution as a patch, or a series of one for each step; empty without one."""
-        return _series(self.starts, self.solved)
+        return _reference_text(self.starts, self.solved)
 
     def grade(self, text: str) -> HarborGrade:
         """Grade a patch or a series; raises DiffError for one that cannot be read or does not apply."""
         work: list[Changes] = []
         flags = list(self.flags)
         for index, part in enumerate(parts_of(text, len(self.starts))):
-            if not part.strip():
-                work.append({})
-                continue
-            start = self._start(index, work)
-            applied = apply_diff(part.encode("utf-8", "surrogateescape"), start.entry)
-            after = start.apply(applied.patch)
-            work.append(_changes(start, after))
-            flags += applied.flags
+            changes, found = self.work(index, work, part)
+            work.append(changes)
+            flags += found
         result = self.trial.grade(work)
         return HarborGrade(_is_resolved(result), _reason(result), result.rewards, tuple(flags), result.log)
 
-    def _start(self, index: int, work: Sequence[Changes]) -> CodebaseState:
+    def work(self, index: int, earlier: Sequence[Changes], diff: str) -> tuple[Changes, Sequence[Flag]]:
+        """Return the files that a diff changes at the beginning of a step, and what is notable about the diff.
+
+        Raises DiffError if it does not apply.
+        """
+        if not diff.strip():
+            return {}, ()
+        start = self.start(index, earlier)
+        applied = apply_diff(diff.encode("utf-8", "surrogateescape"), start.entry)
+        return _changes(start, start.apply(applied.patch)), applied.flags
+
+    def start(self, index: int, work: Sequence[Changes]) -> CodebaseState:
         """Return the tree at the beginning of a step, after this work on the earlier ones."""
         if index == 0:
             return self.starts[0]
@@ -146,16 +152,19 @@ def stored_reference(instance: Instance, store: Store) -> str | None:
         )
     except StoreError:
         return None
-    return _series(starts, solved)
+    return _reference_text(starts, solved)
 
 
-def _series(starts: Sequence[CodebaseState], solved: Sequence[CodebaseState]) -> str:
+def _reference_text(starts: Sequence[CodebaseState], solved: Sequence[CodebaseState]) -> str:
     """Return the reference solution as a patch, or as a series of one for each step."""
     diffs = [after.patch_from(before) for before, after in zip(starts, solved, strict=False)]
     texts = [diff.data.decode("utf-8", "surrogateescape") for diff in diffs]
-    if len(texts) < 2:
-        return "".join(texts)
-    return "".join(_SEPARATOR.format(number) + text for number, text in enumerate(texts, 1))
+    return "".join(texts) if len(texts) < 2 else series(texts)
+
+
+def series(diffs: Sequence[str]) -> str:
+    """Return the diffs of several steps as one text, which `parts_of` reads."""
+    return "".join(_SEPARATOR.format(number) + diff for number, diff in enumerate(diffs, 1))
 
 
 def open_harbor_task(instance: Instance, engine: Engine, store: Store) -> OpenTask:

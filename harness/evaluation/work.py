@@ -11,6 +11,7 @@ from typing import Any
 from harness.datasets import Instance
 from harness.evaluation.grading import Grader, fault_of, invalid_reason
 from harness.evaluation.harbor_grading import stored_reference
+from harness.evaluation.harbor_steps import PatchSeries, StepwiseSolver
 from harness.evaluation.predictions import Prediction
 from harness.evaluation.rows_work import RowsWork, Unit
 from harness.records.attempt import Attempt
@@ -21,6 +22,7 @@ from harness.solvers.mini.solver import NATIVE
 from harness.solvers.mini.trajectory_reader import read_mini_trajectory
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
+from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.store import key_of
@@ -184,6 +186,7 @@ class RolloutWork(RowsWork):
             patch = self._file(rollout.id, PATCH).decode("utf-8", "surrogateescape")
             graded = self.grader.stored_result(unit.instance, patch)
         outcomes = (graded.fail_to_pass, graded.pass_to_pass) if graded is not None else ({}, {})
+        rewards = graded.rewards if graded is not None else {}
         return replace(
             rollout,
             task=unit.instance.id,
@@ -193,6 +196,7 @@ class RolloutWork(RowsWork):
             solver=unit.model,
             fail_to_pass=outcomes[0],
             pass_to_pass=outcomes[1],
+            rewards=rewards,
         )
 
     def patch(self, result: Attempt) -> str:
@@ -279,7 +283,10 @@ def rollout_runner(
     if instance.harbor is not None:
         opened = grader.harbor_task(instance)
         runner, artifact, statement = opened.runner(grader.settings), opened.artifact, instance.statement
-        verdict = Verdict(artifact.content_id(runner.snapshot.tree_hash), runner.snapshot.tree_hash)
+        if len(opened.starts) > 1:
+            solver = StepwiseSolver(solver, opened)
+        # Its verifier is no part of the artifact.
+        verdict = Verdict(instance.key, runner.snapshot.tree_hash)
     else:
         task = grader.task(instance)
         runner, artifact = task.runner, task.artifact
@@ -300,4 +307,5 @@ def rollout_runner(
         statement=statement,
         rule=grader.rule,
         grader=lambda patch: grader.grade(instance, patch),
+        read_patch=Patch.parse if instance.harbor is None or len(instance.harbor.steps) == 1 else PatchSeries.parse,
     )

@@ -69,6 +69,8 @@ class RolloutRunner:
     """Returns the project's baseline, so that grading also runs tests of files outside the artifact."""
     grader: Callable[[Patch], Grade] | None = None
     """Grades submissions instead of this package's rule for artifacts."""
+    read_patch: Callable[[bytes], Patch] = Patch.parse
+    """Reads a submission that was stored before its grade."""
     _task: SolverTask | None = None
     _folder: Path | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -185,7 +187,7 @@ class RolloutRunner:
         data = self.store.file(f"{ROLLOUTS}/{rollout.id}", PATCH)
         if data is None or hashlib.sha256(data).hexdigest() != rollout.patch_sha256:
             return None
-        return Patch.parse(data)
+        return self.read_patch(data)
 
     def _graded(self, rollout: Attempt, patch: Patch) -> Attempt:
         """Grade the patch of a rollout that is already stored, so that an interrupt loses only the grade."""

@@ -88,7 +88,7 @@ def write_solver_tree(state: CodebaseState, folder: Path) -> None:
         for arguments in (
             ["init", "-q", "-b", "main"],
             ["add", "-A", "-f"],
-            ["commit", "-q", "--no-verify", "-m", "start"],
+            ["commit", "-q", "--no-verify", "--allow-empty", "-m", "start"],
         ):
             _git(folder, *arguments)
         for part in ("hooks", "info", "description", "COMMIT_EDITMSG"):

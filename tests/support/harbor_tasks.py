@@ -90,11 +90,11 @@ value=$(python3 -c 'from sums import total; print(int(total([1, 2]) == 3))')
 echo "{\\"reward\\": $value, \\"style\\": 0.5}" > /logs/verifier/reward.json
 """
 _HEALTH = '[environment.healthcheck]\ncommand = "test -f /app/sums.py"\ninterval_sec = 0.1\n'
-_USERS = '[agent]\nuser = "worker"\n[verifier]\nuser = "worker"\nenv = { EXPECTED = "${SUM:-3}" }\n'
+_USERS = '[agent]\nuser = 1000\n[verifier]\nuser = "1000"\nenv = { EXPECTED = "${SUM:-3}" }\n'
 _USERS_CHECK = """\
 #!/bin/bash
 cd /app
-if [ "$(id -un)" = worker ] && [ "$(python3 -c 'from sums import total; print(total([1, 2]))')" = "$EXPECTED" ]
+if [ "$(id -u)" = 1000 ] && [ "$(python3 -c 'from sums import total; print(total([1, 2]))')" = "$EXPECTED" ]
 then echo 1.0; else echo 0.0; fi > /logs/verifier/reward.txt
 """
 
@@ -102,7 +102,7 @@ KINDS: Mapping[str, Files] = {
     "shared": _task(),
     "shared-json": _task(files={"tests/test.sh": _JSON_CHECK}),
     "named-image": _task(
-        '[environment]\ndocker_image = "{image}"\nworkdir = "/srv"\nnetwork_mode = "no-network"\n',
+        '[environment]\ndocker_image = "{image}"\nworkdir = "/srv"\n',
         files={
             "environment/Dockerfile": None,
             "environment/sums.py": None,
@@ -114,7 +114,7 @@ KINDS: Mapping[str, Files] = {
     "users": _task(
         _USERS,
         files={
-            "environment/Dockerfile": _DOCKERFILE + "RUN useradd worker && chown -R worker /app\n",
+            "environment/Dockerfile": _DOCKERFILE.replace("COPY", "COPY --chown=1000:1000"),
             "tests/test.sh": _USERS_CHECK,
         },
     ),
