@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.instances import chosen_instances, require_own_images
 from harness.datasets.environments import Environments
+from harness.datasets.harbor_rows import holds_tasks
 from harness.datasets.instance import Instance, InstanceError
 from harness.datasets.instance_task import tree_of
 from harness.datasets.loading import is_on_hub, is_saved
 from harness.datasets.repositories import Repositories
 from harness.datasets.test_runners import choose_runner, files_of_tests
+from harness.evaluation.harbor_grading import open_harbor_task
 from harness.executors.protocol import is_remote
+from harness.harbor.containers import Engine
 from harness.injectors.project_history import History
 from harness.selfplay.project import Project
 from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings
@@ -28,8 +32,8 @@ from pytest_ssr.storage.store import Store
 
 
 def is_dataset(source: Path) -> bool:
-    """Return whether a source is a dataset: a file, a folder that `datasets` saved, or a name on the hub."""
-    return source.is_file() or is_saved(source) or is_on_hub(str(source))
+    """Return whether a source is a dataset: a file, a folder of `datasets` or of tasks, or a name on the hub."""
+    return source.is_file() or is_saved(source) or is_on_hub(str(source)) or holds_tasks(source)
 
 
 def require_sources(
@@ -80,6 +84,10 @@ def projects_of(
     repositories = Repositories(store, instances.repos, images=instances.images or "", report=report)
     environments = Environments(store, python, report)
     for instance in chosen_instances(source, selection):
+        if instance.harbor is not None:
+            report(f"{instance.id}: running its reference solution and its verifier")
+            yield _project_of_task(instance, store)
+            continue
         folder = tree_of(instance, repositories, store)
         test_runner = _test_runner(instance, folder)
         if instances.images:
@@ -90,6 +98,15 @@ def projects_of(
         # A dataset has many. This store is not the cache of a node, so nothing is removed from it.
         environments.release()
         repositories.release()
+
+
+def _project_of_task(instance: Instance, store: Store) -> Project:
+    """Return the solved tree of a task directory, in the image of its agent."""
+    assert instance.harbor is not None
+    with contextlib.closing(Engine()) as engine:
+        opened = open_harbor_task(instance, engine, store)
+        image = engine.image(instance.harbor.place)
+    return Project(opened.original.snapshot.directory, sandbox=f"docker:{image}", shown_at=Path(opened.workdir))
 
 
 def _test_runner(instance: Instance, folder: Path) -> TestRunner:

@@ -23,18 +23,22 @@ class Project:
     """Its sandbox; empty for the settings' one."""
     test_runner: TestRunner = PYTEST
     """Starts its tests."""
+    shown_at: Path | None = None
+    """The path at which sandboxes show its tree; None for its own."""
     history: History | None = None
     """Its past commits, if its folder is not in their repository."""
 
 
-def unique_names(snapshots: Sequence[Snapshot]) -> dict[Path, str]:
-    """Return the projects' names, with the path if names repeat; raises SettingsError for a project given twice."""
+def unique_names(snapshots: Sequence[Snapshot]) -> list[str]:
+    """Return the projects' names, with the path if names repeat, or with the tree's hash if paths repeat as well.
+
+    Raises SettingsError for a project given twice.
+    """
     trees, names = [s.tree_hash for s in snapshots], [s.project_name for s in snapshots]
     for tree in trees:
         if trees.count(tree) > 1:
             paths = ", ".join(str(s.origin) for s in snapshots if s.tree_hash == tree)
             raise SettingsError(f"{paths} hold the same files; name one of them")
-    return {
-        s.origin: name if names.count(name) == 1 else f"{name} ({s.origin})"
-        for s, name in zip(snapshots, names, strict=True)
-    }
+    origins = [s.origin for s in snapshots]
+    marks = [str(s.origin) if origins.count(s.origin) == 1 else s.tree_hash[:8] for s in snapshots]
+    return [name if names.count(name) == 1 else f"{name} ({mark})" for name, mark in zip(names, marks, strict=True)]

@@ -90,11 +90,12 @@ class SelfPlay:
                 test_runner=project.test_runner,
                 model_written=settings.model_written,
                 extra_sandboxes=sandboxes,
+                shown_at=project.shown_at,
             )
             for project in projects
         ]
         names = unique_names([r.snapshot for r in self.runners])
-        self._plays = [ProjectPlay(self._cast, r, names[r.snapshot.origin]) for r in self.runners]
+        self._plays = [ProjectPlay(self._cast, r, name) for r, name in zip(self.runners, names, strict=True)]
         self.key = self._key()
 
     def _key(self) -> str:

@@ -89,11 +89,13 @@ class Solver(Protocol):
 
 def render_task(task: SolverTask, prompts: Prompts = DEFAULT) -> str:
     """Return the prompt: the statement if the task has one, or else the tests to be improved."""
+    command = task.test_runner.shown_command()
     specification = task.specification.data.decode("utf-8", "replace").rstrip("\n").replace("```", "` ` `")
     values = {
         "root": task.origin,
-        "command": task.test_runner.shown_command(),
+        "command": command,
         "specification": specification,
         "statement": task.statement,
     }
-    return prompts.fill("solver_statement" if task.statement else "solver_task", **values)
+    described = "solver_statement" if command else "solver_instruction"
+    return prompts.fill(described if task.statement else "solver_task", **values)

@@ -33,6 +33,7 @@ TEMPLATES: Mapping[str, Placeholders] = {
     "solver_system": Placeholders(frozenset(("submission",))),
     "solver_task": Placeholders(frozenset(("specification",)), frozenset(("root", "command"))),
     "solver_statement": Placeholders(frozenset(("statement",)), frozenset(("root", "command"))),
+    "solver_instruction": Placeholders(frozenset(("statement",)), frozenset(("root",))),
     "submit_tree": Placeholders(),
     "submit_patch_file": Placeholders(),
     "submit_again": Placeholders(others=frozenset(("most",))),

@@ -252,14 +252,16 @@ class Loop:
                 python=project.python or settings.python,
                 test_runner=project.test_runner,
                 model_written=settings.model_written,
+                shown_at=project.shown_at,
             )
             for project in self.held_out
         ]
-        names = unique_names([runner.snapshot for runner in (*run.runners, *runners)])
-        for runner in (*run.runners, *runners):
-            self.watch.status(f"{names[runner.snapshot.origin]}: measuring the tests")
+        every = [*run.runners, *runners]
+        names = unique_names([runner.snapshot for runner in every])
+        for name, runner in zip(names, every, strict=True):
+            self.watch.status(f"{name}: measuring the tests")
             project_baseline(runner, self.store)
-        return [(names[runner.snapshot.origin], runner) for runner in runners]
+        return list(zip(names[len(run.runners) :], runners, strict=True))
 
     def _held_out_bugs(self, name: str, runner: Runner) -> Iterator[HeldOutBug]:
         """Make the bugs of a held-out project with operators in balance, or read them from the store."""
