@@ -172,10 +172,18 @@ def invalid_row(row: Mapping[str, Any], location: str, error: RowError, taken: C
         known = dict(row)
     name, repo = known.get("instance_id"), known.get("repo")
     if not isinstance(name, str) or not _is_id(name) or name in taken:
-        name = re.sub(r"[^A-Za-z0-9._+-]+", "-", location.rpartition("/")[2]).lstrip("._+-")
+        name = _name_by_location(location, taken)
     if not isinstance(repo, str) or not _REPO.fullmatch(repo):
         repo = ""
     return Instance(name, repo, "", Patch(), Patch(), (), (), invalid=str(error), invalid_code=error.code)
+
+
+def _name_by_location(location: str, taken: Collection[str]) -> str:
+    """Return a name made of the end of a location: as much of it as no other row has."""
+    parts = location.split("/")
+    ends = ("-".join(parts[-count:]) for count in range(1, len(parts) + 1))
+    names = [re.sub(r"[^A-Za-z0-9._+-]+", "-", end).lstrip("._+-") for end in ends]
+    return next((name for name in names if name and name not in taken), names[-1])
 
 
 def row_of(instance: Instance) -> dict[str, Any]:

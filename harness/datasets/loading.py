@@ -106,7 +106,7 @@ def read_dataset(source: str, *, split: str = "") -> list[Instance]:
 def _instance(location: str, row: Mapping[str, Any] | Instance | RowError, locations: Mapping[str, str]) -> Instance:
     """Return the instance of a row. locations: those of the rows before, by id."""
     if isinstance(row, RowError):
-        return invalid_row({}, location, row)
+        return invalid_row({}, location, row, locations)
     try:
         instance = row if isinstance(row, Instance) else read_row(row, location)
         if first := locations.get(instance.id):

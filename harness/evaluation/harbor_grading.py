@@ -35,6 +35,8 @@ RECORDS = "harbor"
 _SERIES = re.compile(r"^From [0-9a-f]{40,64} .*$", re.MULTILINE)
 _SEPARATOR = "From {:040d} Mon Sep 17 00:00:00 2001\n"
 """The line between the diffs of two steps; git writes this date, which stands for none."""
+_SHOWN = 300
+"""Characters of a verifier's output in an error."""
 _FAULTS = {
     Fault.NO_REWARD: ReasonCode.RUN_FAILED,
     Fault.INVALID_REWARD: ReasonCode.RUN_FAILED,
@@ -239,7 +241,11 @@ def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference
         result = trial.grade(work)
         if not _is_resolved(result):
             hint = f"; it changes files outside of {trial.workdir}: {abbreviate(elsewhere)}" if elsewhere else ""
-            raise InstanceError(f"{instance.id}: its reference solution is not resolved: {_reason(result).text}{hint}")
+            shown = " ".join(result.log.split())[-_SHOWN:]
+            printed = f"; the verifier printed: ... {shown}" if shown else ""
+            raise InstanceError(
+                f"{instance.id}: its reference solution is not resolved: {_reason(result).text}{hint}{printed}"
+            )
     if _is_resolved(nothing):
         raise InstanceError(f"{instance.id}: its verifier gives the whole reward for nothing at all")
     return _Reference(tuple(starts), tuple(solved), trial.shows_tests())

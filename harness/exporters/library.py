@@ -261,7 +261,7 @@ class InstanceGroup:
             raise SkippedError(SkipCode(str(self.instance.invalid_code)), self.instance.invalid)
         if code := self.filters.refusal_of_instance():
             raise SkippedError(code)
-        if not self.instance.has_tests:
+        if not self.instance.fail_to_pass and (form.names_tests or not self.instance.has_tests):
             raise SkippedError(SkipCode.NO_TESTS)
         row = form.instance_row(self.instance, choices)
         if form.columns:

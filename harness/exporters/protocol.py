@@ -107,6 +107,8 @@ class Format:
     rows: Callable[[Group, Choices], Iterator[Row]]
     instance_row: Callable[[Instance, Choices], Row] | None = None
     """The row of an instance of a dataset, which raises SkippedError if it has none; None: datasets are no source."""
+    names_tests: bool = True
+    """Whether the row of an instance names its tests, so that an instance without them has none."""
     of_tasks: bool = False
     """Whether rows are made from artifacts and not from rollouts."""
     imitates: bool = False

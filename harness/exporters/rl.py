@@ -198,6 +198,7 @@ GRPO = Format(
     },
     _prompts,
     _prompt_of,
+    names_tests=False,
     rewarded=False,
     notes=("Prompts only: the rollout function or the environment runs and grades the task of task_id.",),
 )
@@ -207,6 +208,7 @@ VERL_PROMPTS = Format(
     {"data_source": TEXT, "agent_name": TEXT, "prompt": OBJECTS, "reward_model": JSON, "extra_info": JSON},
     _verl_prompts,
     lambda instance, choices: verl_row(instance.id),
+    names_tests=False,
     of_tasks=True,
     notes=("verl reads JSON lines; from parquet it would read objects as strings.",),
 )
@@ -216,6 +218,7 @@ SKYRL_PROMPTS = Format(
     {"prompt": OBJECTS, "env_class": TEXT, "task": TEXT},
     _skyrl_prompts,
     lambda instance, choices: skyrl_row(instance.id),
+    names_tests=False,
     of_tasks=True,
     notes=("SkyRL reads a file of JSON lines; from parquet it would read messages as strings.",),
 )

@@ -76,7 +76,7 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.INVALID_ROW: "the row of the dataset cannot be read",
     SkipCode.UNSUPPORTED_TASK: "the task directory cannot be used here",
     SkipCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
-    SkipCode.NO_TESTS: "the row names no FAIL_TO_PASS test, so nothing could be graded",
+    SkipCode.NO_TESTS: "no test is named, so that its rows could not be graded",
     SkipCode.NO_STATEMENT: "the row has no problem statement",
     SkipCode.NO_SPLIT: "its project is unknown, so it belongs to no split",
     SkipCode.NO_TREE: "the store no longer has the project's files, which the start commit needs",

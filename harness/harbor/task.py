@@ -286,13 +286,12 @@ def is_task(folder: Path) -> bool:
 
 
 def task_folders(path: Path) -> list[Path]:
-    """Return the task directories at a path: the path itself, or those in it or in its folder `tasks`; sorted."""
+    """Return the task directories at a path: the path itself, or those in it, or in its folders, such as splits."""
     if is_task(path):
         return [path]
-    for folder in (path, path / "tasks"):
-        if folder.is_dir() and (found := sorted(child for child in folder.iterdir() if is_task(child))):
-            return found
-    return []
+    return next(
+        filter(None, (sorted(f.parent for f in path.glob(f"{way}{CONFIGURATION}")) for way in ("*/", "*/*/"))), []
+    )
 
 
 def read_task(folder: Path) -> HarborTask:

@@ -1,0 +1,170 @@
+"""Reading of task directories: what is kept, what is refused with which reason, and what is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from harbor_tasks import KINDS, write_task
+
+from harness.cli.main import main
+from harness.datasets.loading import has_form_of_dataset, read_dataset
+from harness.evaluation.harbor_grading import parts_of, series
+from harness.harbor.task import Refusal, TaskError, read_task, task_folders
+from harness.harbor.trial import read_rewards
+from pytest_ssr.records.reasons import ReasonCode
+
+TOML = KINDS["shared"]["task.toml"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_read(kind: str, tmp_path: Path) -> None:
+    task = read_task(write_task(tmp_path, kind, "image:1"))
+    assert (task.name, task.has_solution) == (f"acme/{kind}", True)
+    separate = [step.verification.place is not None for step in task.steps]
+    assert separate == [kind in ("separate", "separate-same-image", "services")] * len(task.steps)
+
+
+def test_steps_have_their_own_files(tmp_path: Path) -> None:
+    one, two = read_task(write_task(tmp_path, "steps-final", "image:1")).steps
+    assert (one.name, one.files, one.least_reward) == ("one", None, {"reward": 1.0})
+    assert two.files is not None
+    assert (two.files / "numbers.txt").is_file()
+    assert [folder.parent.name for folder in two.verification.tests] == ["two"]
+
+
+def test_a_verifier_in_its_own_image_brings_its_tests(tmp_path: Path) -> None:
+    own = read_task(write_task(tmp_path, "separate", "image:1")).steps[0].verification
+    same = read_task(write_task(tmp_path, "separate-same-image", "image:1")).steps[0].verification
+    assert own.place is not None
+    assert same.place is not None
+    assert (own.has_tests, own.place.folder.name) == (True, "tests")
+    assert (same.has_tests, same.place.folder.name) == (False, "environment")
+    assert [(a.source, a.exclude) for a in same.artifacts] == [("/logs/artifacts", ()), ("/app", ("*.pyc",))]
+
+
+REFUSED: Mapping[str, tuple[Refusal, Mapping[str, str | None]]] = {
+    "gpu": (Refusal.ACCELERATOR, {"task.toml": TOML + "[environment]\ngpus = 1\n"}),
+    "tpu": (Refusal.ACCELERATOR, {"task.toml": TOML + '[environment.tpu]\ntype = "v4"\ntopology = "2x2"\n'}),
+    "windows": (Refusal.OPERATING_SYSTEM, {"task.toml": TOML + '[environment]\nos = "Windows"\n'}),
+    "no-instruction": (Refusal.INCOMPLETE, {"instruction.md": None}),
+    "no-environment": (Refusal.INCOMPLETE, {"environment/Dockerfile": None}),
+    "no-verifier": (Refusal.INCOMPLETE, {"tests/test.sh": None}),
+    "not-toml": (Refusal.UNREADABLE, {"task.toml": "= no"}),
+    "wrong-type": (Refusal.UNREADABLE, {"task.toml": TOML + "[verifier]\ntimeout_sec = 'long'\n"}),
+    "unknown-mode": (Refusal.UNREADABLE, {"task.toml": TOML + "[verifier]\nenvironment_mode = 'other'\n"}),
+    "unknown-network": (Refusal.UNREADABLE, {"task.toml": TOML + "[environment]\nnetwork_mode = 'other'\n"}),
+    "step-outside": (Refusal.UNREADABLE, {"task.toml": TOML + '[[steps]]\nname = "../one"\n'}),
+    "same-steps": (Refusal.UNREADABLE, {"task.toml": TOML + '[[steps]]\nname = "one"\n' * 2}),
+    "artifact-outside": (Refusal.LEAVES_DIRECTORY, {"task.toml": 'artifacts = ["/app/../etc"]\n' + TOML}),
+    "tools": (
+        Refusal.MCP_SERVERS,
+        {"task.toml": TOML + '[[environment.mcp_servers]]\nname = "a"\nurl = "http://b"\n'},
+    ),
+    "some-hosts": (Refusal.ALLOWED_HOSTS, {"task.toml": TOML + "[verifier]\nnetwork_mode = 'allowlist'\n"}),
+    "host-variable": (Refusal.HOST_VARIABLE, {"task.toml": TOML + '[verifier]\nenv = { KEY = "${SECRET}" }\n'}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_supported_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    refusal, changed = REFUSED[name]
+    folder = write_task(tmp_path, "shared", "image:1", changed)
+    with pytest.raises(TaskError) as caught:
+        read_task(folder)
+    assert caught.value.refusal is refusal
+
+
+def test_a_link_that_leaves_the_directory_is_refused_and_an_inner_one_is_not(tmp_path: Path) -> None:
+    inner = write_task(tmp_path, "shared", "image:1")
+    (inner / "tests" / "more.sh").symlink_to("test.sh")
+    (inner / "also").symlink_to("tests")
+    read_task(inner)
+    (inner / "tests" / "secret").symlink_to("/etc/hostname")
+    with pytest.raises(TaskError) as caught:
+        read_task(inner)
+    assert caught.value.refusal is Refusal.LEAVES_DIRECTORY
+
+
+def test_unknown_fields_are_ignored_and_older_ones_are_read(tmp_path: Path) -> None:
+    toml = TOML.replace('"1.4"', '"1.0"') + "[environment]\nallow_internet = false\nmemory = '2G'\nnew = 1\n"
+    task = read_task(write_task(tmp_path, "shared", "image:1", {"task.toml": toml}))
+    assert (task.network, task.steps[0].verification.network) == ("no-network", "no-network")
+    assert task.place.environment.memory_bytes == 2 << 30
+
+
+def test_templates_of_variables_get_their_defaults_and_nothing_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUM", "secret")
+    task = read_task(write_task(tmp_path, "users", "image:1"))
+    assert task.steps[0].verification.env == {"EXPECTED": "3"}
+
+
+def test_every_file_counts_for_the_digest(tmp_path: Path) -> None:
+    before = read_task(write_task(tmp_path / "a", "shared", "image:1")).digest
+    folder = write_task(tmp_path / "b", "shared", "image:1")
+    assert read_task(folder).digest == before
+    (folder / "tests" / "test.sh").chmod(0o644)
+    assert read_task(folder).digest != before
+
+
+def test_tasks_are_found_in_a_folder_and_in_its_splits(tmp_path: Path) -> None:
+    one = write_task(tmp_path / "flat", "shared", "image:1")
+    write_task(tmp_path / "split" / "train", "shared", "image:1")
+    write_task(tmp_path / "split" / "test", "separate", "image:1")
+    assert task_folders(one) == task_folders(tmp_path / "flat") == [one]
+    assert [folder.name for folder in task_folders(tmp_path / "split")] == ["separate", "shared"]
+    assert task_folders(tmp_path / "absent") == []
+
+
+def test_unusable_tasks_and_equal_names_are_rows_that_say_why(tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks" / "a", "shared", "image:1")
+    write_task(tmp_path / "tasks" / "b", "shared", "image:1")
+    write_task(tmp_path / "tasks" / "b", "separate", "image:1", REFUSED["gpu"][1])
+    assert has_form_of_dataset(tmp_path / "tasks")
+    found = {i.id: (bool(i.invalid), i.invalid_code) for i in read_dataset(str(tmp_path / "tasks"))}
+    assert found == {
+        "shared": (False, ReasonCode.INVALID_ROW),
+        "separate": (True, ReasonCode.UNSUPPORTED_TASK),
+        "b-shared": (True, ReasonCode.INVALID_ROW),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "is_json", "rewards"),
+    [
+        ("1\n", False, {"reward": 1.0}),
+        ("0.5", True, {"reward": 0.5}),
+        ('{"reward": 1, "style": 0.5}', True, {"reward": 1.0, "style": 0.5}),
+    ],
+)
+def test_rewards_are_numbers_by_name(text: str, is_json: bool, rewards: dict[str, float]) -> None:
+    assert read_rewards(text.encode(), is_json=is_json) == rewards
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", "one", "{}", '{"reward": "1"}', '{"reward": 1e999}', "[1]", "NaN"])
+def test_other_rewards_are_no_rewards(text: str) -> None:
+    for is_json in (True, False):
+        with pytest.raises(ValueError):
+            read_rewards(text.encode(), is_json=is_json)
+
+
+@pytest.mark.parametrize("diffs", [["a\n", "b\n"], ["", "b\n"], ["a\n", ""], ["", ""]])
+def test_a_series_has_a_diff_for_each_step(diffs: list[str]) -> None:
+    assert parts_of(series(diffs), 2) == diffs
+    assert parts_of("a\n", 2) == ["a\n", ""]
+    assert parts_of("a\n", 1) == ["a\n"]
+
+
+def test_prompts_need_no_container(tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks", "shared", "image:1")
+    export = ["export", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--format"]
+    assert main([*export, "grpo"]) == 0
+    assert "sums.py" in (tmp_path / "out" / "data" / "train.jsonl").read_text()
+
+
+def test_formats_that_name_tests_leave_task_directories_out(tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks", "named-image", "image:1")
+    assert main(["export", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--format", "harbor"]) != 0
