@@ -286,6 +286,8 @@ def test_a_sealed_harbor_task_is_graded_from_what_its_verifier_holds(project: Pa
     assert described["environment"] == {"workdir": "/testbed", "network_mode": "no-network"}
     assert described["verifier"]["environment_mode"] == "separate"
     assert described["metadata"]["solve_rate_posterior_mean"] == 0.5
+    # Beta(2, 2), as scipy has it.
+    assert described["metadata"]["solve_rate_posterior_interval_90"] == [0.1354, 0.8646]
     agent = unpacked(task / "environment/project.tar.gz", tmp_path / "agent")
     verifier = unpacked(task / "tests/project.tar.gz", tmp_path / "verifier")
     unpacked(task / "tests/artifact.tar.gz", verifier)
