@@ -25,6 +25,7 @@ SsrError
 │   └── StoreWriteError         a full disk, a read-only directory; a run can continue once that is fixed
 ├── SettingsError               an option has an invalid value
 │   ├── DiskFullError           a disk has no space for a run that has not begun
+│   ├── NotPublishableError     a folder is not published, because of itself or of what is at its destination
 │   ├── MissingKeyError         the variable with a model's key is not set
 │   └── ServersAwayError        models' servers are out of reach before a command begins
 ├── InstanceError               an instance of a dataset cannot be used

@@ -87,6 +87,7 @@ COMMANDS = {
     "episodes": Command("results:EpisodesSettings", "episodes:episodes"),
     "stats": Command("results:StatsSettings", "episodes:stats"),
     "export": Command("results:ExportSettings", "export:export"),
+    "publish": Command("results:PublishSettings", "publish:publish"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),
     "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),
     "train sft": Command("training:TrainSftSettings", "train_language:train_on_rows"),

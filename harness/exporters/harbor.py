@@ -27,6 +27,7 @@ from harness.exporters.licences import UNKNOWN, licence_of
 from harness.exporters.protocol import FOLDERS, TARS, Choices, Format, Group, Row, Task, statement_of
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from harness.exporters.tasks import instance_id, run_git, snapshot_of, specification_of, statement
+from harness.records.posterior import posterior
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import FileEntry
@@ -147,7 +148,7 @@ def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
         f"{choices.owner}/{instance_id(task, choices)}",
         f"A bug in {task.repository} that its tests detect.",
     )
-    metadata = {
+    metadata: dict[str, Any] = {
         "source": _OURS,
         "artifact_id": task.id,
         "project": task.repository,
@@ -161,8 +162,9 @@ def _configuration(task: Task, choices: Choices) -> dict[str, Any]:
         "graded_attempts": task.graded,
     }
     if task.solve_rate is not None and task.graded:
-        # The mean of the Beta distribution that a uniform prior gives (Gelman et al., Bayesian Data Analysis, 2.1).
-        metadata["solve_rate_posterior_mean"] = round((task.solve_rate * task.graded + 1) / (task.graded + 2), 4)
+        rate = posterior(round(task.solve_rate * task.graded), task.graded)
+        metadata["solve_rate_posterior_mean"] = round(rate.mean, 4)
+        metadata["solve_rate_posterior_interval_90"] = [round(rate.low, 4), round(rate.high, 4)]
     return described | {"metadata": metadata}
 
 
@@ -300,6 +302,8 @@ _KEPT = "/opt/start"
 _PLAIN_SCRIPT = """\
 #!/bin/bash
 if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi
+# Readers without verifiers of their own run this in the agent's container, which keeps no start.
+if [ ! -d {kept} ] && [ -f /tests/start.tar.gz ]; then mkdir -p {kept} && tar -xzf /tests/start.tar.gz -C {kept}; fi
 cd {workdir} && rm -rf .git && cp -r {kept}/.git .git
 if python3 /tests/grade.py /tests/told.json; then reward=1; else reward=0; fi
 echo "$reward" > /logs/verifier/reward.txt

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,12 +36,27 @@ def pin_images(
         text = configuration.read_text(encoding="utf-8")
         for folder, section in _SECTIONS.items():
             if (task / folder / "Dockerfile").is_file():
-                kind = "agent" if folder == "environment" else "verifier"
-                image = _pushed(task / folder, f"{repository}/{task.name.lower()}:{kind}")
+                image = _pushed(task / folder, _name_of(task, folder, repository))
                 text = text.replace(section, f'{section}docker_image = "{image}"\n')
-                if kind == "agent":
+                if folder == "environment":
                     check(task, image)
         configuration.write_text(text, encoding="utf-8")
+
+
+def image_names(tasks: Sequence[Path], repository: str) -> list[str]:
+    """Return the names of the images that tasks get, without digests."""
+    folders = [(task, folder) for task in tasks for folder in _SECTIONS if (task / folder / "Dockerfile").is_file()]
+    return [_name_of(task, folder, repository) for task, folder in folders]
+
+
+def is_pinned(task: Path) -> bool:
+    """Return whether a task names its images."""
+    described = tomllib.loads((task / "task.toml").read_text(encoding="utf-8"))
+    return "docker_image" in described["environment"]
+
+
+def _name_of(task: Path, folder: str, repository: str) -> str:
+    return f"{repository}/{task.name.lower()}:{'agent' if folder == 'environment' else 'verifier'}"
 
 
 def _pushed(context: Path, name: str) -> str:

@@ -6,7 +6,7 @@ Columns of JSON have Arrow's JSON type: `datasets` reads objects from them, pand
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +94,24 @@ def _array(values: Sequence[Any], kind: str) -> Any:
         texts = pa.array(values, type=pa.list_(pa.string()))
         return pa.ListArray.from_arrays(texts.offsets, pa.ExtensionArray.from_storage(pa.json_(), texts.values))
     return pa.array(values, type=_TYPES[kind])
+
+
+def rows_of(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file, a batch at a time; what was JSON is decoded."""
+    with pq.ParquetFile(path) as file:
+        kinds = {item.name: _json_kind(item.type) for item in file.schema_arrow}
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            for row in batch.to_pylist():
+                yield {name: _decoded(value, kinds[name]) for name, value in row.items()}
+
+
+def _json_kind(kind: Any) -> str:
+    if pa.types.is_list(kind):
+        return OBJECTS if kind.value_type == pa.json_() else ""
+    return JSON if kind == pa.json_() else ""
+
+
+def _decoded(value: Any, kind: str) -> Any:
+    if value is None or not kind:
+        return value
+    return json.loads(value) if kind == JSON else [json.loads(item) for item in value]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
@@ -31,3 +33,9 @@ class ZstdFile:
             self._writer.close()
         finally:
             self._file.close()
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a compressed file for reading."""
+    raw: BinaryIO = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb")))
+    return raw

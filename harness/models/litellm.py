@@ -19,7 +19,7 @@ from harness.models.refusals import RETRIED, is_objected_to, is_too_long
 from harness.models.server_probe import PROBE, ServerProbe
 from harness.models.timeouts import TIMEOUT_S, run_within
 from harness.models.token_estimate import Estimate
-from harness.models.urls import bypass_proxies, hidden, is_loopback
+from harness.models.urls import bypass_proxies, hidden, is_loopback, secrets_in_environment
 from harness.models.wire import reply_of, request_of
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ContextError, ModelError, ModelUnavailableError, RefusedError
@@ -149,11 +149,7 @@ def _convert_error(name: str, error: Exception) -> ModelError:
 
 def _hidden(text: str) -> str:
     """Return a string without the values of environment variables that are named like secrets."""
-    secrets: dict[str, str] = {}
-    for variable, value in os.environ.items():
-        if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
-            secrets.setdefault(value, variable)
-    return hidden(text, secrets)
+    return hidden(text, secrets_in_environment())
 
 
 def _is_retryable(error: Exception) -> bool:

@@ -58,3 +58,12 @@ def hidden(text: str, secrets: Mapping[str, str]) -> str:
         for spelling in (secret, as_json, as_json.replace("/", r"\/"), repr(secret)[1:-1]):
             text = text.replace(spelling, f"[{secrets[secret]}]")
     return masked(text)
+
+
+def secrets_in_environment() -> dict[str, str]:
+    """Return the values of the environment variables that are named like secrets, with the variables' names."""
+    secrets: dict[str, str] = {}
+    for variable, value in os.environ.items():
+        if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")):
+            secrets.setdefault(value, variable)
+    return secrets

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from harness.models.urls import masked
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
 from harness.settings.sections import SelectionSettings, rule_option
@@ -230,6 +231,62 @@ class ExportSettings(CommandSettings):
             Destination.parse(self.out, self.container, allowed=form.containers)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings(CommandSettings):
+    """Publish a folder of ssr export as a data set: checked, with a card of figures and plots."""
+
+    example: ClassVar[str] = "ssr publish data/sft --to hf:me/bugs --dry-run"
+    folder: Path = required("FOLDER", "a folder that ssr export wrote", is_argument=True)
+    to: str = required(
+        "WHERE",
+        "hf:OWNER/NAME[#BRANCH] for a data set on the Hugging Face Hub, git:URL#BRANCH for a git repository",
+        is_own=True,
+        is_personal=True,
+    )
+    dry_run: bool = switch("check everything, and list what would be published; needs no network", is_own=True)
+    tag: str = option("", "NAME", "mark what is published with this tag", is_own=True)
+    public: bool = switch("a new data set on the hub is public (default: private)", is_own=True, is_personal=True)
+    replace: bool = switch("overwrite files there that ssr publish has not written", is_own=True, is_personal=True)
+    images: str = option(
+        "", "PREFIX", "of harbor: build and push images with this prefix, as in ghcr.io/me, and name them by digest"
+    )
+    allow: tuple[str, ...] = option(
+        (),
+        "PATTERN",
+        "publish what matches this regular expression although it looks secret or private; can be repeated",
+        is_own=True,
+        is_personal=True,
+    )
+
+    @property
+    def target(self) -> tuple[str, str, str]:
+        """The kind of the destination, its name or URL, and the branch; raises SettingsError for another form."""
+        kind, colon, rest = self.to.partition(":")
+        name, _, branch = rest.rpartition("#") if "#" in rest else (rest, "", "")
+        if not colon or not name or (kind, bool(branch)) not in _TARGETS:
+            raise SettingsError(f"--to {masked(self.to)} is not hf:OWNER/NAME or git:URL#BRANCH", option="to")
+        if kind == "hf" and not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise SettingsError(f"--to {self.to}: {name} is not OWNER/NAME", option="to")
+        return kind, name, branch
+
+    @property
+    def allowed(self) -> list[re.Pattern[str]]:
+        """What may be published although it looks secret or private; raises SettingsError for a wrong expression."""
+        try:
+            return [re.compile(pattern) for pattern in self.allow]
+        except re.error as error:
+            raise SettingsError(f"--allow: {error.pattern!r} is not a regular expression", option="allow") from None
+
+    def check(self) -> None:
+        """Refuse destinations that cannot be one, and switches without an effect on them."""
+        kind, _, _ = self.target
+        if kind == "git" and self.public:
+            raise SettingsError("--public is for the hub; a git repository has its own settings", option="public")
+        _ = self.allowed
+
+
+_TARGETS = (("hf", False), ("hf", True), ("git", True))
+"""The kinds of destinations, and whether a branch is named."""
 _TASKS = ("swe-rl", "swe-bench", "swe-smith")
 _USES = {
     "samples": ("slime-samples",),

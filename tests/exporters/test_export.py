@@ -479,6 +479,7 @@ def test_an_export_can_be_written_to_fsspec_urls(sample_store: Path, tmp_path: P
         "/bucket/rows.jsonl",
         "/bucket/rows.jsonl.md",
         "/bucket/sft/README.md",
+        "/bucket/sft/SHA256SUMS",
         "/bucket/sft/data/train.jsonl",
     ]
     assert system.cat("/bucket/sft/data/train.jsonl") == (tmp_path / "sft/data/train.jsonl").read_bytes()
@@ -500,7 +501,12 @@ def test_only_an_export_is_overwritten(sample_store: Path, tmp_path: Path, capsy
     out = tmp_path / "out"
     assert export(sample_store, "--format", "sft", "--out", out, "--as", "parquet") == 0
     assert export(sample_store, "--format", "sft", "--out", out) == 0
-    assert sorted(str(p.relative_to(out)) for p in out.rglob("*")) == ["README.md", "data", "data/train.jsonl"]
+    assert sorted(str(p.relative_to(out)) for p in out.rglob("*")) == [
+        "README.md",
+        "SHA256SUMS",
+        "data",
+        "data/train.jsonl",
+    ]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("x")
     (tmp_path / "mine/README.md").write_text("# mine")

@@ -56,6 +56,22 @@ def task(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]) -
         yield next((folder / "tasks" / "train").iterdir())
 
 
+def test_a_published_folder_names_the_images_that_were_pushed(task: Path, tmp_path: Path) -> None:
+    project = task.parents[2] / "calc"
+    base = tomllib.loads((task / "task.toml").read_text())["environment"]["docker_image"]
+    run("pull", "--quiet", base)
+    exported, remote = tmp_path / "tasks", tmp_path / "remote.git"
+    assert main(["export", str(project), "--format", "harbor", "--image", base, "--out", str(exported)]) == 0
+    subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
+    publish = ["publish", str(exported), "--to", f"git:{remote}#main", "--images", f"{REGISTRY}/ssr-published"]
+    assert main(publish) == 0
+    subprocess.run(["git", "clone", "--quiet", "--branch", "main", remote, tmp_path / "clone"], check=True)
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path / "clone", check=True)
+    described = tomllib.loads((tmp_path / "clone" / "train" / task.name / "task.toml").read_text())
+    assert f"{REGISTRY}/ssr-published/{task.name}@sha256:" in described["environment"]["docker_image"]
+    assert "docker_image" not in (exported / "train" / task.name / "task.toml").read_text()
+
+
 def graded(task: Path, change: str, folder: Path) -> dict[str, float]:
     """Return the rewards for what a command leaves in the agent's container, as Harbor passes it on."""
     described = tomllib.loads((task / "task.toml").read_text())

@@ -286,6 +286,8 @@ def test_a_sealed_harbor_task_is_graded_from_what_its_verifier_holds(project: Pa
     assert described["environment"] == {"workdir": "/testbed", "network_mode": "no-network"}
     assert described["verifier"]["environment_mode"] == "separate"
     assert described["metadata"]["solve_rate_posterior_mean"] == 0.5
+    # Beta(4, 4), as scipy has it.
+    assert described["metadata"]["solve_rate_posterior_interval_90"] == [0.2253, 0.7747]
     agent = unpacked(task / "environment/project.tar.gz", tmp_path / "agent")
     verifier = unpacked(task / "tests/project.tar.gz", tmp_path / "verifier")
     unpacked(task / "tests/artifact.tar.gz", verifier)
@@ -313,9 +315,17 @@ def test_a_plain_harbor_task_is_graded_by_the_row_s_tests(project: Path, tmp_pat
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     command = ["python3", str(task / "tests/grade.py"), str(task / "tests/told.json")]
     graded = [subprocess.run(command, cwd=agent, env=environment, check=False).returncode]
+    # As in the agent's container, which keeps no start; the script replaces the repository there.
+    script = (
+        (task / "tests/test.sh").read_text().replace("/logs/verifier", str(tmp_path)).replace("/testbed", str(agent))
+    )
+    script = script.replace("/tests/", f"{task / 'tests'}/").replace("/opt/start", str(tmp_path / "start"))
     unpacked(task / "solution/repair.tar.gz", agent)
     graded.append(subprocess.run(command, cwd=agent, env=environment, check=False).returncode)
     assert graded == [1, 0]
+    (agent / ".git" / "HEAD").unlink()
+    subprocess.run(["bash", "-c", script], env=environment, check=True)
+    assert (tmp_path / "reward.txt").read_text() == "1\n"
 
 
 def test_equal_sources_give_equal_harbor_tasks(project: Path, tmp_path: Path) -> None:

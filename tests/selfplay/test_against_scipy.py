@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
+from harness.records.posterior import posterior
 from harness.records.rewards import (
     _student,
     best_solve_rate,
@@ -29,6 +30,13 @@ def test_wilson_s_interval() -> None:
         for solved in range(graded + 1):
             expected = stats.binomtest(solved, graded).proportion_ci(method="wilson")
             assert interval(solved, graded) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_posteriors_of_solve_rates() -> None:
+    for graded in (0, 1, 8, 263, 3000):
+        for solved in {0, graded // 3, graded}:
+            exact = stats.beta(1 + solved, 1 + graded - solved)
+            assert posterior(solved, graded) == pytest.approx((exact.mean(), *exact.interval(0.9)), abs=1e-9)
 
 
 @pytest.mark.parametrize("attempts", [1, 4, 8, 32])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 import re
 import sqlite3
 import tarfile
@@ -27,6 +25,7 @@ from harness.exporters.harbor_images import pin_images
 from harness.exporters.index import Index
 from harness.exporters.library import ArtifactGroup, InstanceGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
+from harness.exporters.manifest import digest_of_part, write_manifest
 from harness.exporters.protocol import Choices, Format, Group, Row
 from harness.exporters.record_files import holds_records
 from harness.exporters.report import Report
@@ -135,20 +134,10 @@ class Export:
 
     def record_files(self, folder: Path) -> None:
         """Record the hashes of all files in the report."""
-        for part in self.report.rows:
-            self._record_file(folder, part)
-
-    def _record_file(self, folder: Path, part: str) -> None:
-        name = self.destination.name_of(part)
-        paths = [p for p in sorted((folder / name).rglob("*")) if p.is_file()] or [folder / name]
-        digest, size = hashlib.sha256(), 0
-        for path in paths:
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256")
-            size += path.stat().st_size
-            digest.update(b"%s %s\n" % (os.fsencode(path.relative_to(folder)), content.digest()))
-        whole = content if len(paths) == 1 else digest
-        self.report.files[name] = {"rows": self.report.rows[part], "bytes": size, "sha256": whole.hexdigest()}
+        for part, rows in self.report.rows.items():
+            name = self.destination.name_of(part)
+            size, digest = digest_of_part(folder, name)
+            self.report.files[name] = {"rows": rows, "bytes": size, "sha256": digest}
 
     def licences(self, given: dict[str, str]) -> dict[str, str]:
         """Return the licence of each project: the given one, else the one that its files state."""
@@ -201,7 +190,7 @@ def export(settings: ExportSettings) -> int:
             run.write(folder)
             if settings.images:
                 tasks = sorted(path.parent for path in folder.rglob("task.toml"))
-                pin_images(tasks, settings.images, terminal.status, _require_no_answer)
+                pin_images(tasks, settings.images, terminal.status, require_no_answer)
                 run.record_files(folder)
             if report.total:
                 licences = run.licences(given_licences)
@@ -209,12 +198,14 @@ def export(settings: ExportSettings) -> int:
                 names = [s.name if s.exists() else str(s) for s in datasets]
                 text = card(form, report, destination, licences=licences, made=made, datasets=names)
                 (folder / destination.card).write_text(text, encoding="utf-8")
+                if not destination.is_file:
+                    write_manifest(folder)
                 destination.publish(folder)
     _print_summary(settings, terminal, form, report, destination)
     return ExitCode.DONE if report.total else ExitCode.NO
 
 
-def _require_no_answer(task: Path, image: str) -> None:
+def require_no_answer(task: Path, image: str) -> None:
     """Raise SettingsError if the image of a Harbor task's agent shows a copy of the code without the bug."""
     with tempfile.TemporaryDirectory(prefix="ssr-harbor-") as temporary:
         for name in ("project", "artifact"):
