@@ -17,7 +17,7 @@ from typing import Any
 from harness.database.sharing import fetch_all, fetch_trees
 from harness.exporters.files import MOST_BYTES, folders, parsed, read_json
 from harness.exporters.index import Index
-from harness.exporters.record_files import locations, read_record
+from harness.exporters.record_files import locations, read_header
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode
@@ -289,9 +289,9 @@ def grade_of(folder: Path, rule: Rule | None = None) -> Attempt | None:
 
 def _fill_from_records(index: Index, number: int, path: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
     try:
-        for location, name in locations(path):
+        for location, name, line in locations(path):
             try:
-                data, omissions = read_record(path, location)
+                data, omissions = read_header(path, location, line)
                 _require_header(data)
                 task, policy, verdict = (dict(data.get(n) or {}) for n in ("task", "policy", "verdict"))
                 graded = data.get("status") != "aborted" and verdict.get("infra") is not True
