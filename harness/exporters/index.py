@@ -11,7 +11,7 @@ from harness.exporters.skipped import damaged
 
 _TABLES = """
 CREATE TABLE tasks (id TEXT PRIMARY KEY, source INTEGER, folder TEXT, repository TEXT, tree TEXT, strategy TEXT,
-    operator TEXT, injector TEXT, nth INTEGER, rollout TEXT, spare INTEGER);
+    operator TEXT, function TEXT, injector TEXT, nth INTEGER, rollout TEXT, spare INTEGER);
 CREATE TABLE rollouts (id TEXT PRIMARY KEY, source INTEGER, location TEXT, first INTEGER, task TEXT, role TEXT,
     model TEXT, attempt INTEGER, resolved INTEGER, repository TEXT DEFAULT '', tree TEXT DEFAULT '');
 CREATE TABLE injections (rollout TEXT PRIMARY KEY, valid INTEGER, strategy TEXT, operator TEXT, artifact TEXT,

@@ -18,6 +18,11 @@ class SkipCode(StrEnum):
 
     DAMAGED = "damaged"
     DUPLICATE = "duplicate"
+    NEAR_DUPLICATE = "near-duplicate"
+    BENCHMARK_DUPLICATE = "benchmark-duplicate"
+    FUNCTION_CAP = "function-cap"
+    OPERATOR_CAP = "operator-cap"
+    REPOSITORY_CAP = "repository-cap"
     INVALID_ROW = "invalid-row"
     OTHER_LANGUAGE = "other-language"
     NO_TESTS = "no-tests"
@@ -72,6 +77,11 @@ class SkipCode(StrEnum):
 _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.DAMAGED: "the record is damaged",
     SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store, or the same instance",
+    SkipCode.NEAR_DUPLICATE: "its bug or task is a near duplicate of an earlier one (--near-duplicates)",
+    SkipCode.BENCHMARK_DUPLICATE: "its bug or task is a near duplicate of a task of a benchmark (--against)",
+    SkipCode.FUNCTION_CAP: "enough other bugs are in the same function (--most-per)",
+    SkipCode.OPERATOR_CAP: "enough other bugs were made by the same operator (--most-per)",
+    SkipCode.REPOSITORY_CAP: "enough other bugs are in the same repository (--most-per)",
     SkipCode.INVALID_ROW: "the row of the dataset cannot be read",
     SkipCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
     SkipCode.NO_TESTS: "the row names no FAIL_TO_PASS test, so nothing could be graded",

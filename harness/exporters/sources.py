@@ -125,6 +125,7 @@ def _fill_artifacts(index: Index, number: int, store: Path, report_skip: ReportS
                     require_text(fields.get(n, ""), n) for n in ("strategy", "operator", "rollout")
                 )
                 model = require_text(fields.get("model") or "", "model")
+                path, scope = (require_text(fields.get(n) or "", n) for n in ("path", "scope"))
                 order = info.get("order", 1)
                 if not re.fullmatch(r"[0-9a-f]{40}|", values["tree_hash"]):
                     raise damaged("tree_hash of the artifact is not a hash")
@@ -137,6 +138,7 @@ def _fill_artifacts(index: Index, number: int, store: Path, report_skip: ReportS
                     tree=values["tree_hash"],
                     strategy=strategy,
                     operator=operator,
+                    function=f"{path}::{scope}" if path and scope else "",
                     # Without a model, the strategy is the name of the injector.
                     injector=model or strategy,
                     nth=order if type(order) is int and 0 < order < 100 else 1,

@@ -12,10 +12,11 @@ from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
 from harness.settings.sections import SelectionSettings, rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
-from pytest_ssr.options import INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
+from pytest_ssr.options import FRACTION, INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 
 if TYPE_CHECKING:
+    from harness.exporters.admission import Admission
     from harness.exporters.filters import Filters
     from harness.exporters.protocol import Choices, Format
 
@@ -134,6 +135,46 @@ class FilterSettings:
         return filters
 
 
+_SIMILARITY = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Near duplicates and caps."""
+
+    near_duplicates: Literal["report", "drop", "off"] = option(
+        "report",
+        "MODE",
+        "bugs and tasks whose diff or statement nearly repeats another one: report them, drop them, or off",
+    )
+    similarity: float = option(
+        _SIMILARITY,
+        "J",
+        "least Jaccard similarity of the tokens of near duplicates, from 0 to 1",
+        bound=FRACTION,
+        is_own=True,
+    )
+    against: tuple[Path, ...] = option(
+        (),
+        "ROWS",
+        "also compare with this benchmark: a .jsonl, .json or .parquet file, or a folder of Harbor's tasks; can be "
+        "repeated",
+        is_own=True,
+    )
+    most_per: str = option(
+        "", "CAPS", "most bugs of a function, an operator or a repository: function=2,operator=50,repository=200"
+    )
+
+    def empty(self) -> Admission:
+        """Return an admission without any bugs; raises SettingsError for options that contradict each other."""
+        from harness.exporters.admission import Admission, Likeness, parse_caps
+
+        likeness = Likeness(self.near_duplicates)
+        if likeness is Likeness.OFF and self.against:
+            raise SettingsError("--against has no effect with --near-duplicates off", option="against")
+        return Admission(parse_caps(self.most_per), likeness, self.similarity)
+
+
 def _formats() -> tuple[str, ...]:
     from harness.exporters.formats import formats_of
     from pytest_ssr.installed_plugins import load_extensions
@@ -175,6 +216,7 @@ class ExportSettings(CommandSettings):
     )
     licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
     filters: FilterSettings = section(FilterSettings)
+    admission: AdmissionSettings = section(AdmissionSettings)
     samples: Literal["step", "segment"] = option(
         "step", "UNIT", "samples of slime: one per reply, or per token sequence"
     )
@@ -225,6 +267,7 @@ class ExportSettings(CommandSettings):
         form = self.form
         self.filters.of(form)
         self.choices_for(form)
+        self.admission.empty()
         # The packages that write it are those of the machine that does.
         with contextlib.suppress(MissingExtraError):
             Destination.parse(self.out, self.container, allowed=form.containers)

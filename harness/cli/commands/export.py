@@ -19,6 +19,7 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows
 from harness.cli.terminal import Terminal
 from harness.datasets.loading import has_form_of_dataset, is_on_hub
+from harness.exporters.admission import Admission, Likeness
 from harness.exporters.card import card
 from harness.exporters.dataset_writer import Destination, Sink
 from harness.exporters.filters import Filters
@@ -70,13 +71,19 @@ class Export:
         leave = self.report.leave
         if not self.form.of_tasks:
             for task_id, role in self.library.index.groups():
-                yield RolloutGroup(self.library, self.filters, task_id, role, leave, self.form.rewarded)
+                yield RolloutGroup(
+                    self.library, self.filters, task_id, role, leave, self.form.rewarded, self.report.admission
+                )
             return
         for task in self.library.tasks():
-            if code := self.filters.refusal_of_task(task):
-                leave(f"artifact {task.id}", SkippedError(code))
-            else:
-                yield ArtifactGroup(task, leave)
+            group = ArtifactGroup(self.library, task, leave)
+            try:
+                self.filters.require_task(task)
+                self.report.admission.require(task.id, group.bug)
+            except SkippedError as error:
+                leave(f"artifact {task.id}", error)
+                continue
+            yield group
 
     def write(self, folder: Path) -> None:
         """Write all rows to files in a folder, and record the files in the report."""
@@ -188,8 +195,9 @@ def export(settings: ExportSettings) -> int:
     datasets = [source for source in settings.source if _is_dataset(source, form)]
     _require_of_datasets(settings, datasets, filters)
     sources = find_sources([source for source in settings.source if source not in datasets])
-    destination.require_apart((*(s.path for s in sources), *datasets))
-    terminal, report = Terminal(quiet=settings.json), Report()
+    destination.require_apart((*(s.path for s in sources), *datasets, *settings.admission.against))
+    terminal, report = Terminal(quiet=settings.json), Report(admission=settings.admission.empty())
+    report.admission.read_benchmarks(settings.admission.against)
     with _index_errors(), Index() as index, destination.staging() as folder:
         terminal.stage(Stage.WRITE)
         terminal.status("reading the stores")
@@ -284,7 +292,7 @@ def _instances(
                 report.leave(instance.id, SkippedError(SkipCode.DUPLICATE))
                 continue
             known.add(instance.id)
-            yield InstanceGroup(instance, filters)
+            yield InstanceGroup(instance, filters, report.admission)
 
 
 @contextlib.contextmanager
@@ -313,6 +321,7 @@ def _provenance(settings: ExportSettings, filters: Filters) -> dict[str, str]:
         "pytest-ssr": f"{__version__}, code {code_hash()}",
         "format": settings.format,
         "filters": ", ".join(active) or "none",
+        **({"caps": settings.admission.most_per} if settings.admission.most_per else {}),
         **({"rule": str(settings.rule)} if settings.rule is not None else {}),
     }
 
@@ -330,6 +339,7 @@ def _print_summary(
         return
     for skipped in report.to_json()["left_out"]:
         terminal.echo(f"left out {skipped['count']:>6}: {skipped['reason']} ({skipped['examples'][0]})", "missed")
+    _print_admission(terminal, report.admission)
     if not report.total:
         terminal.echo(f"nothing to export as {form.name}; nothing is written", "bad")
         return
@@ -338,3 +348,16 @@ def _print_summary(
     if report.on_policy:
         terminal.echo(f"on-policy: {report.on_policy[True]} of {counted(report.on_policy.total(), 'row')}")
     terminal.echo(f"{form.name}: {counted(report.total, 'row')} in {destination.out}", "heading")
+
+
+def _print_admission(terminal: Terminal, admission: Admission) -> None:
+    found = admission.duplicates
+    if found and admission.likeness is not Likeness.DROP:
+        example = f"{found[0].id} and {found[0].original}: {found[0].similarity:.2f}"
+        terminal.echo(f"near duplicates: {len(found)} of {admission.compared} bugs or tasks ({example})", "missed")
+    if admission.not_compared:
+        terminal.echo(f"not searched for near duplicates: {admission.not_compared}, whose diff is unknown")
+    for name, count in sorted(admission.unreadable.items()):
+        terminal.echo(f"{name} has {counted(count, 'task')} without a diff and a statement", "missed")
+    for kind, count in sorted(admission.not_capped.items()):
+        terminal.echo(f"not capped by {kind}: {counted(count, 'bug')}, whose {kind} is unknown")
