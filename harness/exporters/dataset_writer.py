@@ -31,6 +31,10 @@ MARK = "<!-- exported by ssr -->"
 _EXTRAS = {"fsspec": "export", "zstandard": "export", "pyarrow": "parquet"}
 
 
+JSON_LINES = ("jsonl", "jsonl.zst")
+"""The kinds of files that `JsonlSink` writes."""
+
+
 class Sink(Protocol):
     """A writer of rows."""
 
@@ -65,6 +69,10 @@ class JsonlSink:
     def write(self, row: Row) -> None:
         """Add a row."""
         self._file.write(json_line(row))
+
+    def write_lines(self, lines: bytes) -> None:
+        """Add rows that `json_line` made."""
+        self._file.write(lines)
 
     def close(self) -> None:
         """Write what is buffered and close the file."""

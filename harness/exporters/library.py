@@ -204,6 +204,10 @@ class Library:
                 return read_regular_file(folder / name)
         return b""
 
+    def known_bug(self, name: str) -> Bug:
+        """Return what is known of a bug without its rollouts: its diff."""
+        return Bug(name, diff=self.diff(name))
+
     def bug(self, record: Record) -> Bug:
         """Return the bug that a rollout repairs or made; its id is empty if there is none."""
         task = record.data["task"]

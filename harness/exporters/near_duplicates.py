@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -67,7 +68,7 @@ class TokenSets:
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
         self._sets: list[array[int]] = []
-        self._by_token: defaultdict[int, array[int]] = defaultdict(lambda: array("I"))
+        self._by_token: defaultdict[int, array[int]] = defaultdict(partial(array, "I"))
         """The positions of the sets that have a token among their first ones."""
 
     def add(self, name: str, tokens: Collection[str]) -> None:

@@ -55,6 +55,17 @@ class Report:
             escaped = (text.encode("utf-8", "backslashreplace").decode() for text in (name, error.detail))
             examples.append((next(escaped), next(escaped)))
 
+    def add(self, other: Report) -> None:
+        """Add the counts of later rows; files and bugs are not counted here."""
+        self.rows += other.rows
+        for repository, parts in other.repositories.items():
+            self.repositories[repository] += parts
+        self.on_policy += other.on_policy
+        self.models += other.models
+        self.left_out += other.left_out
+        for code, examples in other.examples.items():
+            self.examples[code] = (self.examples[code] + examples)[:_EXAMPLES]
+
     def reasons(self) -> list[tuple[SkipCode, int]]:
         """Return the reasons for skipped items with their counts, the most frequent first."""
         return sorted(self.left_out.items(), key=lambda item: (-item[1], item[0].text))

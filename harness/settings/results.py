@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
-from harness.settings.sections import SelectionSettings, rule_option
+from harness.settings.sections import SelectionSettings, jobs_option, rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import FRACTION, INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
@@ -234,6 +234,9 @@ class ExportSettings(CommandSettings):
     )
     network: Literal["none", "default"] = option(
         "none", "MODE", "of harbor: none, or default for an engine that cannot take the network away", is_own=True
+    )
+    jobs: int = jobs_option(
+        "processes that make the rows of 10,000 rollouts or more as lines of JSON; the rows do not depend on it", 2
     )
     repos: Path | None = option(
         None, "DIR", "folder to write the repositories to that rows of swe-bench start from", is_own=True
