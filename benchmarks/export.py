@@ -4,8 +4,8 @@ Run: `python benchmarks/export.py --out benchmarks/results/NAME.md [--counts 100
 Rollouts are written once to a file of canonical records (`ssr.rollout/1`): eight attempts per task, fifty projects,
 three calls each with token ids; a folder for each of them would measure the file system instead. Each export runs in a
 separate process, measured by its wall time from start to end (which includes reading all records twice, once for the
-index and once for the rows) and its peak resident memory, as the kernel reports it. `--jobs 1 2` measures each number of
-processes; `--baseline DIR` measures another checkout, right before this one, and gives the ratio of the wall times.
+index and once for the rows) and its peak resident memory, as the kernel reports it. `--jobs 1 2` measures each number
+of processes; `--baseline DIR` measures another checkout, right before this one, and gives the ratio of the wall times.
 `--folders N` adds an export from a store of N rollouts as `ssr play` leaves them, a folder each.
 """
 
