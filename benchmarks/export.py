@@ -4,8 +4,9 @@ Run: `python benchmarks/export.py --out benchmarks/results/NAME.md [--counts 100
 Rollouts are written once to a file of canonical records (`ssr.rollout/1`): eight attempts per task, fifty projects,
 three calls each with token ids; a folder for each of them would measure the file system instead. Each export runs in a
 separate process, measured by its wall time from start to end (which includes reading all records twice, once for the
-index and once for the rows) and its peak resident memory, as the kernel reports it. `--folders N` adds an export from a
-store of N rollouts as `ssr play` leaves them, a folder each.
+index and once for the rows) and its peak resident memory, as the kernel reports it. `--jobs 1 2` measures each number
+of processes; `--baseline DIR` measures another checkout, right before this one, and gives the ratio of the wall times.
+`--folders N` adds an export from a store of N rollouts as `ssr play` leaves them, a folder each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,23 +71,23 @@ def write_folders(folder: Path, count: int) -> None:
         keep(folder, f"{n:024x}", rng.random() < 0.5, commands=commands(rng), task=task, attempt=n % ATTEMPTS)
 
 
-def measured(source: Path, name: str, out: Path) -> tuple[int, float, float, float]:
-    """Return rows, seconds, MiB of peak memory and MiB written."""
-    command = [
-        sys.executable,
-        "-m",
-        "harness.cli",
-        "export",
-        str(source),
-        "--format",
-        name,
-        "--out",
-        str(out),
-        "--json",
-    ]
+@dataclass(frozen=True)
+class Measured:
+    rows: int
+    seconds: float
+    cpu_seconds: float
+    peak_mib: float
+    """Of its largest process."""
+    written_mib: float
+
+
+def measured(source: Path, name: str, out: Path, *options: str, checkout: Path | None = None) -> Measured:
+    arguments = ["export", str(source), "--format", name, "--out", str(out), "--json", *options]
+    environment = {**os.environ, **({"PYTHONPATH": str(checkout)} if checkout is not None else {})}
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output)
+        command = [sys.executable, "-m", "harness.cli", *arguments]
+        process = subprocess.Popen(command, stdout=output, env=environment, cwd=out.parent)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - begin
@@ -96,7 +98,7 @@ def measured(source: Path, name: str, out: Path) -> tuple[int, float, float, flo
     size = out.stat().st_size / 2**20
     out.unlink()
     out.with_name(f"{out.name}.md").unlink()
-    return rows, seconds, usage.ru_maxrss / 1024, size
+    return Measured(rows, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, size)
 
 
 def main() -> None:
@@ -105,6 +107,8 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="*", default=[10_000, 100_000])
     parser.add_argument("--formats", nargs="*", default=FORMATS)
     parser.add_argument("--folders", type=int, default=0)
+    parser.add_argument("--jobs", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--baseline", type=Path)
     arguments = parser.parse_args()
     lines = [
         "# Training data: speed and memory of `ssr export`",
@@ -115,8 +119,9 @@ def main() -> None:
         f"Synthetic rollouts of {CALLS} calls with token ids, {ATTEMPTS} attempts at each task, {PROJECTS} projects.",
         "Each line is a process of its own: wall time from start to end, both readings of the source in it.",
         "",
-        "| source | rollouts | MiB | format | rows | seconds | rollouts/s | rows/s | peak MiB | MiB written |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| source | rollouts | MiB | format | processes | rows | seconds | CPU seconds | rollouts/s | rows/s "
+        "| peak MiB | MiB written | times as fast |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -129,12 +134,18 @@ def main() -> None:
             if kind == "folders":
                 write_folders(source, count)
             for name in arguments.formats:
-                rows, seconds, peak, written = measured(source, name, Path(folder, "out.jsonl"))
-                lines.append(
-                    f"| {kind} | {count} | {size:.0f} | {name} | {rows} | {seconds:.1f} | {count / seconds:.0f} | "
-                    f"{rows / seconds:.0f} | {peak:.0f} | {written:.0f} |"
-                )
-                print(lines[-1], flush=True)
+                before = None
+                for jobs in (None, *arguments.jobs) if arguments.baseline else arguments.jobs:
+                    options, checkout = ((), arguments.baseline) if jobs is None else (("--jobs", str(jobs)), None)
+                    done = measured(source, name, Path(folder, "out.jsonl"), *options, checkout=checkout)
+                    before = before or (done if jobs is None else None)
+                    ratio = f"{before.seconds / done.seconds:.2f}" if before and jobs is not None else ""
+                    lines.append(
+                        f"| {kind} | {count} | {size:.0f} | {name} | {jobs or 'baseline'} | {done.rows} "
+                        f"| {done.seconds:.1f} | {done.cpu_seconds:.1f} | {count / done.seconds:.0f} "
+                        f"| {done.rows / done.seconds:.0f} | {done.peak_mib:.0f} | {done.written_mib:.0f} | {ratio} |"
+                    )
+                    print(lines[-1], flush=True)
             if kind == "records":
                 source.unlink()
     if arguments.out:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from harness.exporters.admission import Admission, Likeness
 from harness.exporters.dataset_writer import MARK, Destination
 from harness.exporters.features import as_yaml
 from harness.exporters.licences import UNKNOWN
@@ -17,6 +18,8 @@ from harness.exporters.protocol import CONTAINERS, Format
 from harness.exporters.report import Report
 
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**9, "1M<n<10M"))
+_MOST_DUPLICATES = 100
+"""Near duplicates that a card lists; the report of `--json` has all."""
 _HUB_NAMES = {
     "Apache-2.0": "apache-2.0",
     "MIT": "mit",
@@ -124,6 +127,7 @@ def _body(
     if report.models:
         yield f"- rows by model: {', '.join(f'{_cell(m)} {n}' for m, n in sorted(report.models.items()))}"
     yield ""
+    yield from _admission(report.admission)
     yield "## Left out"
     yield ""
     if not report.left_out:
@@ -135,6 +139,35 @@ def _body(
         # Names only: the details may contain private data, such as paths on this machine.
         names = "; ".join(name for name, _ in report.examples[code])
         yield f"| {_cell(code.text)} | {count} | {_cell(names)} |"
+
+
+def _admission(admission: Admission) -> Iterator[str]:
+    """Yield what was found about near duplicates and caps; nothing if there was nothing to compare or to count."""
+    if admission.compared or admission.duplicates or admission.benchmarks or admission.unreadable:
+        yield "## Near duplicates"
+        yield ""
+        others = "".join(f", and with {n} tasks of {_cell(name)}" for name, n in sorted(admission.benchmarks.items()))
+        yield f"Compared by tokens of diffs and statements; the least Jaccard similarity is {admission.threshold:g}."
+        yield f"Compared were {admission.compared} bugs or tasks with each other{others}."
+        if admission.not_compared:
+            yield f"Not compared, because neither a diff nor a statement is known: {admission.not_compared}."
+        for name, count in sorted(admission.unreadable.items()):
+            yield f"{_cell(name)} has {count} more tasks without a diff and a statement."
+        is_dropped = admission.likeness is Likeness.DROP
+        yield f"Near duplicates {'left out' if is_dropped else 'that are still here'}: {len(admission.duplicates)}."
+        yield ""
+        if admission.duplicates:
+            yield "| bug or task | near duplicate of | in | by | similarity |"
+            yield "|---|---|---|---|---|"
+            for item in admission.duplicates[:_MOST_DUPLICATES]:
+                cells = (item.id, item.original, item.benchmark or "this export", item.compared)
+                yield f"| {' | '.join(map(_cell, cells))} | {item.similarity:.2f} |"
+            if len(admission.duplicates) > _MOST_DUPLICATES:
+                yield f"| {len(admission.duplicates) - _MOST_DUPLICATES} more | | | | |"
+            yield ""
+    for kind, count in sorted(admission.not_capped.items()):
+        yield f"Not capped by {kind}, because it is unknown: {count} bugs or tasks."
+        yield ""
 
 
 def _cell(text: str) -> str:

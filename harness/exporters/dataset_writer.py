@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import importlib.util
 import io
-import json
 import os
 import re
 import secrets
@@ -22,13 +21,18 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from harness.exporters.protocol import CONTAINERS, FOLDERS, TARS, Row
-from harness.exporters.skipped import damaged
+from harness.exporters.skipped import damaged, require_plain
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.records.decoding import json_bytes
 
 CARD = "README.md"
 MARK = "<!-- exported by ssr -->"
 """The line of a card that marks a folder as an export, which may be overwritten."""
 _EXTRAS = {"fsspec": "export", "zstandard": "export", "pyarrow": "parquet"}
+
+
+JSON_LINES = ("jsonl", "jsonl.zst")
+"""The kinds of files that `JsonlSink` writes."""
 
 
 class Sink(Protocol):
@@ -44,6 +48,18 @@ class Sink(Protocol):
         """Close the file without completing it."""
 
 
+def json_line(row: Row) -> bytes:
+    """Return a row as a line of JSON in UTF-8; raises SkippedError for one that JSON does not have."""
+    try:
+        line = json_bytes(row)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damaged(f"it is not valid JSON: {error}") from None
+    if b"null" in line:
+        # NaN and infinity become null.
+        require_plain(row, "the row")
+    return line + b"\n"
+
+
 class JsonlSink:
     """Write rows as lines of JSON, in UTF-8."""
 
@@ -52,11 +68,11 @@ class JsonlSink:
 
     def write(self, row: Row) -> None:
         """Add a row."""
-        try:
-            line = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        except ValueError as error:
-            raise damaged(f"it is not valid JSON: {error}") from None
-        self._file.write(line)
+        self._file.write(json_line(row))
+
+    def write_lines(self, lines: bytes) -> None:
+        """Add rows that `json_line` made."""
+        self._file.write(lines)
 
     def close(self) -> None:
         """Write what is buffered and close the file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.exporters.skipped import damaged
+from pytest_ssr.records.decoding import parse_json
 
 MOST_BYTES = 512 * 1024**2
 """A longer record is skipped."""
@@ -30,7 +30,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 def parsed(data: bytes) -> dict[str, Any]:
     """Parse a JSON object; raises SkippedError for anything else."""
     try:
-        value = json.loads(data)
+        value = parse_json(data)
     except (ValueError, RecursionError):
         raise damaged("it is not JSON") from None
     if not isinstance(value, dict):

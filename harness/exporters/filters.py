@@ -98,9 +98,10 @@ class Filters:
             return SkipCode.FLAGGED
         return self._of_task(str(data["task"].get("strategy", "")), data["task"].get("solve_rate"))
 
-    def refusal_of_task(self, task: Task) -> SkipCode | None:
-        """Return the reason why the filters exclude an artifact; None if they do not."""
-        return self._of_task(task.strategy, task.solve_rate)
+    def require_task(self, task: Task) -> None:
+        """Raise SkippedError for an artifact that the filters exclude."""
+        if code := self._of_task(task.strategy, task.solve_rate):
+            raise SkippedError(code)
 
     def refusal_of_instance(self) -> SkipCode | None:
         """Return the reason why the filters exclude the instances of datasets, which no strategy has made."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +13,7 @@ from harness.exporters.skipped import damaged
 
 _TABLES = """
 CREATE TABLE tasks (id TEXT PRIMARY KEY, source INTEGER, folder TEXT, repository TEXT, tree TEXT, strategy TEXT,
-    operator TEXT, injector TEXT, nth INTEGER, rollout TEXT, spare INTEGER);
+    operator TEXT, function TEXT, injector TEXT, nth INTEGER, rollout TEXT, spare INTEGER);
 CREATE TABLE rollouts (id TEXT PRIMARY KEY, source INTEGER, location TEXT, first INTEGER, task TEXT, role TEXT,
     model TEXT, attempt INTEGER, resolved INTEGER, repository TEXT DEFAULT '', tree TEXT DEFAULT '');
 CREATE TABLE injections (rollout TEXT PRIMARY KEY, valid INTEGER, strategy TEXT, operator TEXT, artifact TEXT,
@@ -42,18 +44,26 @@ class RolloutLocation(NamedTuple):
 
 
 class Index:
-    """The database; its temporary file is removed when it is closed."""
+    """The database, in a file that other processes can read once everything has been added."""
 
-    def __init__(self) -> None:
-        self._table = sqlite3.connect("")
+    def __init__(self, path: Path | None = None) -> None:
+        """path: the file of an index that is complete; None for a new one, whose file is removed when it is closed."""
+        self._temporary = tempfile.TemporaryDirectory(prefix="ssr-export-") if path is None else None
+        self.path = path or Path(self._temporary.name if self._temporary else "", "index.db")
+        self._table = sqlite3.connect(self.path)
         self._table.row_factory = sqlite3.Row
-        self._table.executescript(_TABLES)
+        if path is None:
+            self._table.execute("PRAGMA journal_mode = OFF")
+            self._table.execute("PRAGMA synchronous = OFF")
+            self._table.executescript(_TABLES)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._table.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def add(self, table: str, **values: Any) -> bool:
         """Add a row; False if its key exists already. Raises SkippedError for values that SQLite cannot store."""
@@ -105,6 +115,13 @@ class Index:
             "UPDATE rollouts SET tree = task, repository = COALESCE((SELECT name FROM names WHERE tree = task), '') "
             "WHERE role = 'injector' AND repository = ''"
         )
+        self._table.commit()
+
+    def count_rollouts(self) -> int:
+        """Return the number of rollouts."""
+        row = self._one("SELECT COUNT(*) FROM rollouts")
+        assert row is not None
+        return int(row[0])
 
     def groups(self) -> Iterator[tuple[str, str]]:
         """Yield the tasks and roles of the rollouts, in a fixed order: project by project."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.datasets.instance import Instance
+from harness.exporters.admission import Admission, Bug
 from harness.exporters.files import MOST_BYTES
 from harness.exporters.filters import Filters
 from harness.exporters.index import Index, RolloutLocation
@@ -21,7 +24,7 @@ from harness.records.rewards import reward_at_rate, solver_reward
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.records.usage import NAME
 from pytest_ssr.errors import ArtifactError, StoreError
-from pytest_ssr.records.artifact import BugArtifact, read_artifact
+from pytest_ssr.records.artifact import BUG, PROMPT_NAMES, BugArtifact, read_artifact, read_regular_file
 from pytest_ssr.records.reasons import Rule
 
 _REWARDS_DIFFER = "rewards-differ"
@@ -104,7 +107,7 @@ class Library:
             "tree_hash": location.tree,
         }
         if row is not None:
-            task |= {n: row[n] for n in ("strategy", "operator", "injector")} | {"order": row["nth"]}
+            task |= {n: row[n] for n in ("strategy", "operator", "function", "injector")} | {"order": row["nth"]}
         task |= {"solve_rate": rate, "graded": graded}
         patch = rollout.result.get("patch")
         if not isinstance(patch, str) or "patch_base64" in rollout.result:
@@ -144,10 +147,12 @@ class Library:
             "operator": injection["operator"],
             "artifact": injection["artifact"] or None,
         }
+        artifact = self.index.task(injection["artifact"])
+        if artifact is not None:
+            task["function"] = artifact["function"]
         verdict = {"valid": bool(injection["valid"]), "reason": injection["reason"], "infra": False}
         if not injection["valid"]:
             return RolloutContext(task, -1.0, {"valid": -1.0}, verdict)
-        artifact = self.index.task(injection["artifact"])
         if artifact is not None and artifact["rollout"] not in ("", location.id):
             return RolloutContext(task, verdict=verdict, flags=[_MADE_BEFORE])
         episodes = self.index.episodes(injection["artifact"])
@@ -179,6 +184,7 @@ class Library:
             tree_hash=row["tree"],
             strategy=row["strategy"],
             operator=row["operator"],
+            function=row["function"],
             order=row["nth"],
             solve_rate=rate,
             graded=graded,
@@ -186,6 +192,42 @@ class Library:
             tree=store / "trees" / row["tree"],
             artifact=lambda: _artifact(folder),
         )
+
+    def diff(self, artifact: str) -> bytes:
+        """Return the diff of a bug; empty if it is unknown or cannot be read."""
+        row = self.index.task(artifact)
+        if row is None:
+            return b""
+        folder = self.sources[row["source"]].path / row["folder"]
+        for name in (BUG, PROMPT_NAMES[BUG]):
+            with contextlib.suppress(ArtifactError):
+                return read_regular_file(folder / name)
+        return b""
+
+    def known_bug(self, name: str) -> Bug:
+        """Return what is known of a bug without its rollouts: its diff."""
+        return Bug(name, diff=self.diff(name))
+
+    def bug(self, record: Record) -> Bug:
+        """Return the bug that a rollout repairs or made; its id is empty if there is none."""
+        task = record.data["task"]
+        name = _bug_id(record)
+        operator, function = (task.get(n) for n in ("operator", "function"))
+        return Bug(
+            name,
+            record.repository,
+            operator if isinstance(operator, str) else "",
+            function if isinstance(function, str) else "",
+            self.diff(name),
+        )
+
+
+def _bug_id(record: Record) -> str:
+    """Return the id of the bug that a rollout repairs or made; empty if there is none."""
+    if record.data["role"] == "solver":
+        return str(record.data["task_id"])
+    artifact = record.data["task"].get("artifact")
+    return artifact if isinstance(artifact, str) else ""
 
 
 def _truth(value: object) -> bool | None:
@@ -214,6 +256,7 @@ class RolloutGroup:
     report_skip: ReportSkip
     rewarded: bool
     """Skip those without a reward."""
+    admission: Admission = field(default_factory=Admission)
     repository: str = ""
     """The project of the record that was read last."""
     _has_reported: bool = False
@@ -230,6 +273,8 @@ class RolloutGroup:
             try:
                 record = self.library.record(location)
                 self.filters.require(record, rewarded=self.rewarded)
+                if bug := _bug_id(record):
+                    self.admission.require(bug, partial(self.library.bug, record))
             except SkippedError as error:
                 if not self._has_reported:
                     self.report_skip(location.id, error)
@@ -253,6 +298,7 @@ class InstanceGroup:
 
     instance: Instance
     filters: Filters
+    admission: Admission
 
     def row(self, form: Format, choices: Choices) -> Row:
         """Return its row in a format that takes instances; raises SkippedError if it has none."""
@@ -263,16 +309,29 @@ class InstanceGroup:
             raise SkippedError(code)
         if not self.instance.fail_to_pass and (form.names_tests or not self.instance.has_tests):
             raise SkippedError(SkipCode.NO_TESTS)
+        self.admission.require(self.instance.id, self._bug)
         row = form.instance_row(self.instance, choices)
         if form.columns:
             require_plain(row, "the row")
         return row
+
+    def _bug(self) -> Bug:
+        instance = self.instance
+        operator = instance.row.get("operator")
+        return Bug(
+            instance.id,
+            instance.repo,
+            operator if isinstance(operator, str) else "",
+            diff=instance.patch.data,
+            statement="" if instance.artifact_id else instance.statement,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactGroup:
     """An artifact alone, as formats see it."""
 
+    library: Library
     task: Task
     report_skip: ReportSkip
 
@@ -280,6 +339,11 @@ class ArtifactGroup:
     def repository(self) -> str:
         """The project's name."""
         return self.task.repository
+
+    def bug(self) -> Bug:
+        """Return the artifact as a bug."""
+        task = self.task
+        return Bug(task.id, task.repository, task.operator, task.function, self.library.diff(task.id))
 
     def records(self) -> Iterator[Record]:
         """Yield nothing: the rows are made from the artifact."""

@@ -38,6 +38,8 @@ class Task:
     """Hash of the project's files without the bug."""
     strategy: str
     operator: str
+    function: str
+    """The file and the function that the bug is in, as `calc.py::Parser.parse`; empty if unknown."""
     order: int
     solve_rate: float | None
     graded: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from harness.exporters.atif_reader import Omission, is_atif, record_data
 from harness.exporters.files import MOST_BYTES, lines_of, parsed, read_json
 from harness.exporters.skipped import SkipCode, SkippedError, damaged
 from harness.records.harbor_trials import read_trial, trial_folders
+from harness.records.trajectory import SCHEMA
 from pytest_ssr.errors import StoreError
+from pytest_ssr.records.decoding import json_fields
 
 _SCHEMAS = "ssr."
 _TRAJECTORY = "agent/trajectory.json"
@@ -40,15 +43,44 @@ def _is_record(data: dict[str, Any]) -> bool:
     return str(data.get("schema")).startswith(_SCHEMAS) or is_atif(data)
 
 
-def locations(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the location of each record in a file or a folder of jobs, and its name for messages."""
+def locations(path: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the location of each record in a file or a folder of jobs, its name for messages, and its line, if any."""
     if path.is_dir():
         for folder in trial_folders(path):
-            yield folder.relative_to(path).as_posix(), f"trial {folder.name}"
+            yield folder.relative_to(path).as_posix(), f"trial {folder.name}", b""
     elif path.suffix == ".json":
-        yield "0", path.name
+        yield "0", path.name, b""
     else:
-        yield from ((str(offset), f"{path.name}, byte {offset}") for offset, _ in lines_of(path))
+        yield from ((str(offset), f"{path.name}, byte {offset}", line) for offset, line in lines_of(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The fields of a canonical record that the index needs; they are validated by whoever uses them."""
+
+    schema: Any = None
+    rollout_id: Any = None
+    task_id: Any = None
+    role: Any = None
+    attempt: Any = None
+    status: Any = None
+    task: Any = None
+    policy: Any = None
+    verdict: Any = None
+
+
+_HEADER_FIELDS = tuple(field.name for field in fields(_Header))
+
+
+def read_header(path: Path, location: str, line: bytes) -> tuple[dict[str, Any], list[Omission]]:
+    """Return the fields of a record that the index needs, and what is left out of it, as `read_record` does.
+
+    line: that of `locations`. The messages and tokens of a canonical record are not decoded.
+    """
+    header = json_fields(_Header, line) if line else None
+    if header is not None and header.schema == SCHEMA:
+        return {name: getattr(header, name) for name in _HEADER_FIELDS}, []
+    return read_record(path, location)
 
 
 def read_record(path: Path, location: str) -> tuple[dict[str, Any], list[Omission]]:

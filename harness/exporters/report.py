@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.exporters.admission import Admission
 from harness.exporters.protocol import Row
 from harness.exporters.skipped import SkipCode, SkippedError
 
@@ -14,7 +15,7 @@ _EXAMPLES = 3
 
 @dataclass(slots=True)
 class Report:
-    """The counts of an export; its size grows with reasons and projects, not with rows."""
+    """The counts of an export; its size grows with reasons, projects and near duplicates, not with rows."""
 
     rows: Counter[str] = field(default_factory=Counter)
     """Rows of each part."""
@@ -28,6 +29,8 @@ class Report:
     """By reason, the name and detail of the first few items."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By file name: sha256, bytes and rows."""
+    admission: Admission = field(default_factory=Admission)
+    """The bugs that were taken or refused, with what was found about them."""
 
     @property
     def total(self) -> int:
@@ -52,6 +55,17 @@ class Report:
             escaped = (text.encode("utf-8", "backslashreplace").decode() for text in (name, error.detail))
             examples.append((next(escaped), next(escaped)))
 
+    def add(self, other: Report) -> None:
+        """Add the counts of later rows; files and bugs are not counted here."""
+        self.rows += other.rows
+        for repository, parts in other.repositories.items():
+            self.repositories[repository] += parts
+        self.on_policy += other.on_policy
+        self.models += other.models
+        self.left_out += other.left_out
+        for code, examples in other.examples.items():
+            self.examples[code] = (self.examples[code] + examples)[:_EXAMPLES]
+
     def reasons(self) -> list[tuple[SkipCode, int]]:
         """Return the reasons for skipped items with their counts, the most frequent first."""
         return sorted(self.left_out.items(), key=lambda item: (-item[1], item[0].text))
@@ -72,5 +86,6 @@ class Report:
                 }
                 for code, count in self.reasons()
             ],
+            **self.admission.to_json(),
             "files": self.files,
         }

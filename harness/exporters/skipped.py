@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from harness.records.messages import is_deep
+from harness.records.messages import MAX_DEPTH
 from pytest_ssr.errors import SsrError
 
 _LARGEST = 2**63 - 1
@@ -18,6 +18,11 @@ class SkipCode(StrEnum):
 
     DAMAGED = "damaged"
     DUPLICATE = "duplicate"
+    NEAR_DUPLICATE = "near-duplicate"
+    BENCHMARK_DUPLICATE = "benchmark-duplicate"
+    FUNCTION_CAP = "function-cap"
+    OPERATOR_CAP = "operator-cap"
+    REPOSITORY_CAP = "repository-cap"
     INVALID_ROW = "invalid-row"
     OTHER_LANGUAGE = "other-language"
     UNSUPPORTED_TASK = "unsupported-task"
@@ -73,6 +78,11 @@ class SkipCode(StrEnum):
 _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.DAMAGED: "the record is damaged",
     SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store, or the same instance",
+    SkipCode.NEAR_DUPLICATE: "its bug or task is a near duplicate of an earlier one (--near-duplicates)",
+    SkipCode.BENCHMARK_DUPLICATE: "its bug or task is a near duplicate of a task of a benchmark (--against)",
+    SkipCode.FUNCTION_CAP: "enough other bugs are in the same function (--most-per)",
+    SkipCode.OPERATOR_CAP: "enough other bugs were made by the same operator (--most-per)",
+    SkipCode.REPOSITORY_CAP: "enough other bugs are in the same repository (--most-per)",
     SkipCode.INVALID_ROW: "the row of the dataset cannot be read",
     SkipCode.UNSUPPORTED_TASK: "the task directory cannot be used here",
     SkipCode.OTHER_LANGUAGE: "the row is of another language, and nothing here runs its tests",
@@ -151,32 +161,41 @@ def require_plain(value: object, label: str) -> None:
     Rejected are lone surrogates, infinity and NaN, integers of more than 64 bits (which tables cannot store), keys that
     are not strings, and nesting deeper than 50 levels. label: names the value in the message.
     """
-    if is_deep(value):
-        raise damaged(f"{label} is nested too deeply")
-    _require(value, label)
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not item.isascii():
+                    require_text(item, label)
+            elif kind is dict:
+                for key in item:
+                    if type(key) is not str or not key.isascii():
+                        require_text(key, f"a key in {label}")
+                inner += item.values()
+            elif kind is list or kind is tuple:
+                inner += item
+            elif kind is int or kind is float:
+                if not -_LARGEST <= item <= _LARGEST:
+                    _require_number(item, label)
+            elif kind is not bool and item is not None:
+                _require_number(item, label)
+        if not inner:
+            return
+        level = inner
+    raise damaged(f"{label} is nested too deeply")
 
 
-def _require(value: object, label: str) -> None:
-    kind = type(value)
-    if kind is str:
-        require_text(value, label)
-    elif kind is dict:
-        assert isinstance(value, dict)
-        for key, item in value.items():
-            require_text(key, f"a key in {label}")
-            _require(item, label)
-    elif kind is list or kind is tuple:
-        assert isinstance(value, list | tuple)
-        for item in value:
-            _require(item, label)
-    elif isinstance(value, float):
+def _require_number(value: object, label: str) -> None:
+    if isinstance(value, float):
         if not math.isfinite(value):
             raise damaged(f"{label} contains {value}, which JSON cannot represent")
     elif isinstance(value, int):
         if abs(value) > _LARGEST:
             raise damaged(f"{label} contains an integer of more than 64 bits")
-    elif value is not None:
-        raise damaged(f"{label} contains a {kind.__name__}")
+    else:
+        raise damaged(f"{label} contains a {type(value).__name__}")
 
 
 def require_text(value: Any, label: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from harness.database.sharing import fetch_all, fetch_trees
 from harness.exporters.files import MOST_BYTES, folders, parsed, read_json
 from harness.exporters.index import Index
-from harness.exporters.record_files import locations, read_record
+from harness.exporters.record_files import locations, read_header
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
 from harness.records.attempt import Attempt
 from harness.records.episode import Episode
@@ -125,6 +125,7 @@ def _fill_artifacts(index: Index, number: int, store: Path, report_skip: ReportS
                     require_text(fields.get(n, ""), n) for n in ("strategy", "operator", "rollout")
                 )
                 model = require_text(fields.get("model") or "", "model")
+                path, scope = (require_text(fields.get(n) or "", n) for n in ("path", "scope"))
                 order = info.get("order", 1)
                 if not re.fullmatch(r"[0-9a-f]{40}|", values["tree_hash"]):
                     raise damaged("tree_hash of the artifact is not a hash")
@@ -137,6 +138,7 @@ def _fill_artifacts(index: Index, number: int, store: Path, report_skip: ReportS
                     tree=values["tree_hash"],
                     strategy=strategy,
                     operator=operator,
+                    function=f"{path}::{scope}" if path and scope else "",
                     # Without a model, the strategy is the name of the injector.
                     injector=model or strategy,
                     nth=order if type(order) is int and 0 < order < 100 else 1,
@@ -289,9 +291,9 @@ def grade_of(folder: Path, rule: Rule | None = None) -> Attempt | None:
 
 def _fill_from_records(index: Index, number: int, path: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
     try:
-        for location, name in locations(path):
+        for location, name, line in locations(path):
             try:
-                data, omissions = read_record(path, location)
+                data, omissions = read_header(path, location, line)
                 _require_header(data)
                 task, policy, verdict = (dict(data.get(n) or {}) for n in ("task", "policy", "verdict"))
                 graded = data.get("status") != "aborted" and verdict.get("infra") is not True

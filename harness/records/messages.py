@@ -13,7 +13,7 @@ from pytest_ssr.errors import SettingsError
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 REASONING = ("reasoning", "reasoning_content", "thinking_blocks")
 """The fields in which servers return a model's reasoning; the last holds blocks of Anthropic's protocol."""
-_MAX_DEPTH = 50
+MAX_DEPTH = 50
 _CONTAINERS = (dict, list, tuple)
 
 
@@ -42,7 +42,7 @@ class ToolCall:
         if not isinstance(arguments, dict):
             return cls(call_id, name, {}, raw, "the arguments are not a JSON object")
         if is_deep(arguments):
-            return cls(call_id, name, {}, raw, f"the arguments are nested deeper than {_MAX_DEPTH} levels")
+            return cls(call_id, name, {}, raw, f"the arguments are nested deeper than {MAX_DEPTH} levels")
         return cls(call_id, name, arguments, raw)
 
 
@@ -181,7 +181,7 @@ class Reply:
 def is_deep(data: object) -> bool:
     """Return whether plain data is nested so deeply that code which recurses over it could fail."""
     level = [data]
-    for _ in range(_MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         containers = [item for item in level if isinstance(item, _CONTAINERS)]
         level = []
         for container in containers:

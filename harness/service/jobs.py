@@ -29,11 +29,13 @@ Value = bool | int | float | str
 _MODEL = rf"{NAMED}{NAME.pattern}"
 """A registered model: addresses, files and providers are not for clients to name."""
 _OPERATORS = "|".join(INJECTOR_NAMES)
+_CAP = "(function|operator|repository)=[1-9][0-9]{0,6}"
 _NAME_PATTERNS = {
     "injector": re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}"),
     "solver": re.compile(rf"search|(mini-swe-agent:)?{_MODEL}"),
     "judge": re.compile(rf"({_MODEL})?"),
     "image": re.compile(rf"({IMAGE.pattern})?"),
+    "most-per": re.compile(rf"({_CAP}(,{_CAP})*)?"),
     "time": re.compile(r"[0-9]{1,6}|([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}s)?(?<=[hms])"),
 }
 """What the text of an option may be. Names that stand for files, programs or addresses are not for clients."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from harness.models.urls import masked
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
-from harness.settings.sections import SelectionSettings, rule_option
+from harness.settings.sections import SelectionSettings, jobs_option, rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
-from pytest_ssr.options import INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
+from pytest_ssr.options import FRACTION, INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 
 if TYPE_CHECKING:
+    from harness.exporters.admission import Admission
     from harness.exporters.filters import Filters
     from harness.exporters.protocol import Choices, Format
 
@@ -135,6 +136,46 @@ class FilterSettings:
         return filters
 
 
+_SIMILARITY = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Near duplicates and caps."""
+
+    near_duplicates: Literal["report", "drop", "off"] = option(
+        "report",
+        "MODE",
+        "bugs and tasks whose diff or statement nearly repeats another one: report them, drop them, or off",
+    )
+    similarity: float = option(
+        _SIMILARITY,
+        "J",
+        "least Jaccard similarity of the tokens of near duplicates, from 0 to 1",
+        bound=FRACTION,
+        is_own=True,
+    )
+    against: tuple[Path, ...] = option(
+        (),
+        "ROWS",
+        "also compare with this benchmark: a .jsonl, .json or .parquet file, or a folder of Harbor's tasks; can be "
+        "repeated",
+        is_own=True,
+    )
+    most_per: str = option(
+        "", "CAPS", "most bugs of a function, an operator or a repository: function=2,operator=50,repository=200"
+    )
+
+    def empty(self) -> Admission:
+        """Return an admission without any bugs; raises SettingsError for options that contradict each other."""
+        from harness.exporters.admission import Admission, Likeness, parse_caps
+
+        likeness = Likeness(self.near_duplicates)
+        if likeness is Likeness.OFF and self.against:
+            raise SettingsError("--against has no effect with --near-duplicates off", option="against")
+        return Admission(parse_caps(self.most_per), likeness, self.similarity)
+
+
 def _formats() -> tuple[str, ...]:
     from harness.exporters.formats import formats_of
     from pytest_ssr.installed_plugins import load_extensions
@@ -176,6 +217,7 @@ class ExportSettings(CommandSettings):
     )
     licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
     filters: FilterSettings = section(FilterSettings)
+    admission: AdmissionSettings = section(AdmissionSettings)
     samples: Literal["step", "segment"] = option(
         "step", "UNIT", "samples of slime: one per reply, or per token sequence"
     )
@@ -193,6 +235,9 @@ class ExportSettings(CommandSettings):
     )
     network: Literal["none", "default"] = option(
         "none", "MODE", "of harbor: none, or default for an engine that cannot take the network away", is_own=True
+    )
+    jobs: int = jobs_option(
+        "processes that make the rows of 10,000 rollouts or more as lines of JSON; the rows do not depend on it", 2
     )
     repos: Path | None = option(
         None, "DIR", "folder to write the repositories to that rows of swe-bench start from", is_own=True
@@ -226,6 +271,7 @@ class ExportSettings(CommandSettings):
         form = self.form
         self.filters.of(form)
         self.choices_for(form)
+        self.admission.empty()
         # The packages that write it are those of the machine that does.
         with contextlib.suppress(MissingExtraError):
             Destination.parse(self.out, self.container, allowed=form.containers)

@@ -10,7 +10,7 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -80,6 +80,42 @@ def json_object(data: bytes | str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value that JSON describes; raises ValueError for anything else, or RecursionError.
+
+    Accepts whatever `json.loads` does, such as NaN and lone surrogates, but is several times as fast.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return json.loads(data)
+
+
+def json_fields(cls: type[_Record], data: bytes) -> _Record | None:
+    """Return the record that JSON describes, or None if it does not; other fields are skipped without decoding them."""
+    try:
+        return msgspec.json.decode(data, type=cls)
+    except (ValueError, RecursionError):
+        return None
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a value as JSON in UTF-8 without spaces; NaN and infinity become null.
+
+    Raises ValueError for a lone surrogate, and TypeError for a value that JSON does not have.
+    """
+    return msgspec.json.encode(value, enc_hook=_base_value)
+
+
+def _base_value(value: object) -> object:
+    """Return an instance of a subclass, such as a float of NumPy, as one of the class that JSON has."""
+    kinds: tuple[Callable[[Any], object], ...] = (str, int, float, dict, list)
+    for kind in kinds:
+        if isinstance(value, kind):  # type: ignore[arg-type]
+            return kind(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def decode_or_none(cls: type[_Record], data: object, *, version: int | None = None) -> _Record | None:

@@ -23,6 +23,7 @@ from harness.datasets.test_runners import choose_runner
 from harness.exporters.skipped import SkipCode
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.test_runners import PYTEST, PytestRunner
+from pytest_ssr.records.reasons import ReasonCode
 
 PATCH = "diff --git a/{0} b/{0}\n--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n"
 ADD = "tests/test_shop.py::test_add"
@@ -155,7 +156,8 @@ def test_versions_of_extra_are_numbers() -> None:
 def test_a_row_of_another_language_is_refused_with_its_language(row: dict[str, Any], language: str) -> None:
     with pytest.raises(OtherLanguageError) as error:
         read_row(row, "here")
-    assert error.value.language == language
+    assert error.value.code is ReasonCode.OTHER_LANGUAGE
+    assert f" {language}," in str(error.value)
     assert row["instance_id"] in str(error.value)
 
 

@@ -21,7 +21,7 @@ def smith(fail: list[str], keep: list[str], strategy: str = "mutation") -> dict[
     """Return the SWE-smith row of an artifact with these tests."""
     info = {"FAIL_TO_PASS": fail, "PASS_TO_PASS": keep}
     artifact = BugArtifact(b"", ("t.py",), b"", Patch.parse(BUG), Patch.parse(b""), info)
-    task = Task("0123456789ab", "my shop", "f" * 40, strategy, "op", 1, None, 0, Path(), Path(), lambda: artifact)
+    task = Task("0123456789ab", "my shop", "f" * 40, strategy, "op", "", 1, None, 0, Path(), Path(), lambda: artifact)
     group: Any = SimpleNamespace(task=task)
     (row,) = FORMATS["swe-smith"].rows(group, Choices())
     return dict(row)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_ssr.errors import StoreError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.coverage_map import CoverageMap
 from pytest_ssr.execution.script import StatusRun
-from pytest_ssr.records.decoding import decode, decode_or_none, pack, unpack
+from pytest_ssr.records.decoding import decode, decode_or_none, json_bytes, json_fields, pack, parse_json, unpack
 from pytest_ssr.records.verdict import Verdict
 
 
@@ -163,3 +164,24 @@ def test_a_damaged_run_of_a_script_is_refused(change: dict[str, Any]) -> None:
     assert StatusRun.from_json(data) == whole
     with pytest.raises(StoreError):
         StatusRun.from_json({**data, **change})
+
+
+def test_json_is_read_and_written_like_the_standard_library_does() -> None:
+    for text in ('{"a": [1, 2.5, null, "\\u00e9"]}', '{"a": NaN}', '"\\ud800"', '\ufeff{"a": 1}', "1e999", str(10**30)):
+        assert repr(parse_json(text.encode())) == repr(json.loads(text.encode()))
+    with pytest.raises(ValueError):
+        parse_json(b'{"a": ')
+    value = {"é": [1, 0.1, -0.0, True, None, "\x00\u2028"], "tuple": (1,), "array": np.float64(0.5)}
+    assert json.loads(json_bytes(value)) == json.loads(json.dumps(value))
+    with pytest.raises(TypeError):
+        json_bytes({"a": object()})
+
+
+def test_fields_of_json_are_read_without_the_others() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Named:
+        name: str = ""
+
+    assert json_fields(Named, b'{"name": "a", "more": [1, {"name": 2}]}') == Named("a")
+    assert json_fields(Named, b'{"name": 1}') is None
+    assert json_fields(Named, b'{"name": "a"') is None

@@ -41,7 +41,13 @@ EXAMPLES: dict[JobKind, dict[str, Any]] = {
     JobKind.INJECT: {"injector": "removal", "count": 3, "time": "1h30m", "per_hunk": True, "seed": 7, "jobs": 2},
     JobKind.VALIDATE: {"artifact": ARTIFACT, "per_hunk": True},
     JobKind.SOLVE: {"artifact": ARTIFACT, "solver": "mini-swe-agent:model:small", "attempts": 2, "seed": 7},
-    JobKind.EXPORT: {"format": "slime-prompts", "image": "registry.example/calc:1", "seed": 7},
+    JobKind.EXPORT: {
+        "format": "slime-prompts",
+        "image": "registry.example/calc:1",
+        "seed": 7,
+        "near_duplicates": "drop",
+        "most_per": "function=2,repository=200",
+    },
     JobKind.LEADERBOARD: {"seed": 7},
 }
 MODELS = {"small": Entry("openai/gpt-5", input=1.0, output=2.0), "other": Entry("vllm:http://server")}
@@ -162,6 +168,7 @@ def test_settings_are_described_as_they_are_checked(kind: JobKind) -> None:
         (JobKind.EXPORT, {"format": "artifacts", "as": "jsonl"}, "as"),
         (JobKind.EXPORT, {"format": "sft", "samples": "segment"}, "samples"),
         (JobKind.EXPORT, {"format": "sft", "min_calls": -5}, "min_calls"),
+        (JobKind.EXPORT, {"format": "sft", "most_per": "function=2,function=3"}, "most_per"),
     ],
 )
 def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
@@ -216,6 +223,7 @@ def test_what_the_command_refuses_is_refused_when_a_job_is_submitted(
         (JobKind.SOLVE, {"artifact": "../../etc"}, "artifact"),
         (JobKind.VALIDATE, {"artifact": "/srv/artifact"}, "artifact"),
         (JobKind.EXPORT, {"format": "/srv"}, "format"),
+        (JobKind.EXPORT, {"format": "sft", "most_per": "file=2"}, "most_per"),
     ],
 )
 def test_settings_that_a_client_may_not_choose_are_refused(

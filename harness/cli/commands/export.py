@@ -9,24 +9,27 @@ import sqlite3
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.cli.commands.export_rows import FEWEST_ROLLOUTS, RowSource, row_blocks, row_name
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows
 from harness.cli.terminal import Terminal
 from harness.datasets.loading import has_form_of_dataset, is_on_hub
+from harness.exporters.admission import Admission, Likeness
 from harness.exporters.card import card
-from harness.exporters.dataset_writer import Destination, Sink
+from harness.exporters.dataset_writer import JSON_LINES, Destination, JsonlSink, Sink
 from harness.exporters.filters import Filters
 from harness.exporters.formats import FORMATS
 from harness.exporters.harbor_images import pin_images
 from harness.exporters.index import Index
-from harness.exporters.library import ArtifactGroup, InstanceGroup, Library, RolloutGroup
+from harness.exporters.library import InstanceGroup, Library
 from harness.exporters.licences import licence_of
 from harness.exporters.manifest import digest_of_part, write_manifest
-from harness.exporters.protocol import Choices, Format, Group, Row
+from harness.exporters.protocol import Choices, Format, Row
 from harness.exporters.record_files import holds_records
 from harness.exporters.report import Report
 from harness.exporters.skipped import SkipCode, SkippedError
@@ -54,83 +57,71 @@ _TREE = re.compile(r"[0-9a-f]{1,64}")
 class Export:
     """One export in progress."""
 
-    form: Format
-    library: Library
+    settings: ExportSettings
+    source: RowSource
     instances: Sequence[InstanceGroup]
-    filters: Filters
-    splits: Splits
-    choices: Choices
     destination: Destination
     report: Report
     terminal: Terminal
-
-    def groups(self) -> Iterator[Group]:
-        """Yield the sources of rows: artifacts, or groups of the rollouts of one role on one task."""
-        leave = self.report.leave
-        if not self.form.of_tasks:
-            for task_id, role in self.library.index.groups():
-                yield RolloutGroup(self.library, self.filters, task_id, role, leave, self.form.rewarded)
-            return
-        for task in self.library.tasks():
-            if code := self.filters.refusal_of_task(task):
-                leave(f"artifact {task.id}", SkippedError(code))
-            else:
-                yield ArtifactGroup(task, leave)
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    """The open file of each part."""
 
     def write(self, folder: Path) -> None:
         """Write all rows to files in a folder, and record the files in the report."""
-        self.splits.learn(self.library.index.trees())
-        sinks: dict[str, Sink] = {}
         try:
-            for part, repository, row in self._all_rows():
-                if part not in sinks:
-                    sinks[part] = self._sink(folder, part)
-                try:
-                    sinks[part].write(row)
-                except SkippedError as error:
-                    self.report.leave(_row_name(row), error)
-                    continue
-                self.report.row(part, repository, row)
-                if self.report.total % _STATUS_INTERVAL_ROWS == 0:
-                    self.terminal.status(f"{self.form.name}: {self.report.total} rows")
-            for sink in sinks.values():
+            if self._is_split_up():
+                self._write_blocks(folder)
+            else:
+                for group in self.source.groups():
+                    self._write_rows(folder, self.source.rows(group))
+            for item in self.instances:
+                self._write_rows(folder, self.source.instance_rows(item))
+            for sink in self.sinks.values():
                 sink.close()
         except BaseException:
-            for sink in sinks.values():
+            for sink in self.sinks.values():
                 sink.abandon()
             raise
         self.record_files(folder)
 
-    def _sink(self, folder: Path, part: str) -> Sink:
-        return self.destination.sink(folder / self.destination.name_of(part), self.form.columns)
+    def _is_split_up(self) -> bool:
+        """Whether several processes make the rows: they are many, and whether one is taken depends on no other."""
+        return (
+            self.settings.jobs > 1
+            and self.destination.container in JSON_LINES
+            and not self.source.form.of_tasks
+            and not self.report.admission.is_selective
+            and self.source.library.index.count_rollouts() >= FEWEST_ROLLOUTS
+        )
 
-    def _all_rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield each row with its part and its project."""
-        for group in self.groups():
-            yield from self._rows(group)
-        for item in self.instances:
+    def _write_blocks(self, folder: Path) -> None:
+        admission, library = self.report.admission, self.source.library
+        for block in row_blocks(self.settings, library):
+            for part, data in block.lines.items():
+                sink = self._sink(folder, part)
+                assert isinstance(sink, JsonlSink)
+                sink.write_lines(data)
+            self.report.add(block.report)
+            for bug in block.bugs:
+                admission.require(bug, partial(library.known_bug, bug))
+            self.terminal.status(f"{self.source.form.name}: {self.report.total} rows")
+
+    def _write_rows(self, folder: Path, rows: Iterator[tuple[str, str, Row]]) -> None:
+        for part, repository, row in rows:
             try:
-                row = item.row(self.form, self.choices)
+                self._sink(folder, part).write(row)
             except SkippedError as error:
-                self.report.leave(item.instance.id, error)
+                self.report.leave(row_name(row), error)
                 continue
-            yield from self._in_part(item.instance.repo, row)
+            self.report.row(part, repository, row)
+            if self.report.total % _STATUS_INTERVAL_ROWS == 0:
+                self.terminal.status(f"{self.source.form.name}: {self.report.total} rows")
 
-    def _in_part(self, repository: str, row: Row) -> Iterator[tuple[str, str, Row]]:
-        part = self.splits.of(repository)
-        if part is None:
-            self.report.leave(_row_name(row), SkippedError(SkipCode.NO_SPLIT))
-        else:
-            yield part, repository, row
-
-    def _rows(self, group: Group) -> Iterator[tuple[str, str, Row]]:
-        task = group.task if self.form.of_tasks else None
-        try:
-            for row in self.form.rows(group, self.choices):
-                repository = group.repository if self.form.of_tasks else _repository(row) or group.repository
-                yield from self._in_part(repository, row)
-        except SkippedError as error:
-            group.leave(f"artifact {task.id}" if task is not None else "a task", error)
+    def _sink(self, folder: Path, part: str) -> Sink:
+        if part not in self.sinks:
+            path = folder / self.destination.name_of(part)
+            self.sinks[part] = self.destination.sink(path, self.source.form.columns)
+        return self.sinks[part]
 
     def record_files(self, folder: Path) -> None:
         """Record the hashes of all files in the report."""
@@ -142,25 +133,15 @@ class Export:
     def licences(self, given: dict[str, str]) -> dict[str, str]:
         """Return the licence of each project: the given one, else the one that its files state."""
         trees: dict[str, list[Path]] = {}
-        for name, tree in self.library.index.trees():
-            for number in self.library.index.stores_of(tree) if _TREE.fullmatch(tree) else ():
-                trees.setdefault(name, []).append(self.library.sources[number].path / "trees" / tree / "tree")
+        library = self.source.library
+        for name, tree in library.index.trees():
+            for number in library.index.stores_of(tree) if _TREE.fullmatch(tree) else ():
+                trees.setdefault(name, []).append(library.sources[number].path / "trees" / tree / "tree")
         known = {item.instance.repo: item.instance.licence for item in self.instances}
         return {
             name: given.get(name) or known.get(name) or licence_of(trees.get(name, ()))
             for name in self.report.repositories
         }
-
-
-def _row_name(row: Row) -> str:
-    return str(row.get("rollout_id") or row.get("chosen_rollout_id") or row.get("instance_id") or "a row")
-
-
-def _repository(row: Row) -> str:
-    for record in (row, row.get("task"), row.get("metadata")):
-        if isinstance(record, dict) and isinstance(record.get("repository"), str):
-            return str(record["repository"])
-    return ""
 
 
 def export(settings: ExportSettings) -> int:
@@ -177,15 +158,18 @@ def export(settings: ExportSettings) -> int:
     datasets = [source for source in settings.source if _is_dataset(source, form)]
     _require_of_datasets(settings, datasets, filters)
     sources = find_sources([source for source in settings.source if source not in datasets])
-    destination.require_apart((*(s.path for s in sources), *datasets))
-    terminal, report = Terminal(quiet=settings.json), Report()
+    destination.require_apart((*(s.path for s in sources), *datasets, *settings.admission.against))
+    terminal, report = Terminal(quiet=settings.json), Report(admission=settings.admission.empty())
+    report.admission.read_benchmarks(settings.admission.against)
     with _index_errors(), Index() as index, destination.staging() as folder:
         terminal.stage(Stage.WRITE)
         terminal.status("reading the stores")
         index_sources(index, sources, report.leave, rule=settings.rule)
         library = Library(sources, index, settings.rule)
         instances = list(_instances(datasets, settings, filters, report))
-        run = Export(form, library, instances, filters, splits, choices, destination, report, terminal)
+        splits.learn(index.trees())
+        source = RowSource(form, library, filters, splits, choices, report)
+        run = Export(settings, source, instances, destination, report, terminal)
         with destination.reporting():
             run.write(folder)
             if settings.images:
@@ -275,7 +259,7 @@ def _instances(
                 report.leave(instance.id, SkippedError(SkipCode.DUPLICATE))
                 continue
             known.add(instance.id)
-            yield InstanceGroup(instance, filters)
+            yield InstanceGroup(instance, filters, report.admission)
 
 
 @contextlib.contextmanager
@@ -304,6 +288,7 @@ def _provenance(settings: ExportSettings, filters: Filters) -> dict[str, str]:
         "pytest-ssr": f"{__version__}, code {code_hash()}",
         "format": settings.format,
         "filters": ", ".join(active) or "none",
+        **({"caps": settings.admission.most_per} if settings.admission.most_per else {}),
         **({"rule": str(settings.rule)} if settings.rule is not None else {}),
     }
 
@@ -321,6 +306,7 @@ def _print_summary(
         return
     for skipped in report.to_json()["left_out"]:
         terminal.echo(f"left out {skipped['count']:>6}: {skipped['reason']} ({skipped['examples'][0]})", "missed")
+    _print_admission(terminal, report.admission)
     if not report.total:
         terminal.echo(f"nothing to export as {form.name}; nothing is written", "bad")
         return
@@ -329,3 +315,16 @@ def _print_summary(
     if report.on_policy:
         terminal.echo(f"on-policy: {report.on_policy[True]} of {counted(report.on_policy.total(), 'row')}")
     terminal.echo(f"{form.name}: {counted(report.total, 'row')} in {destination.out}", "heading")
+
+
+def _print_admission(terminal: Terminal, admission: Admission) -> None:
+    found = admission.duplicates
+    if found and admission.likeness is not Likeness.DROP:
+        example = f"{found[0].id} and {found[0].original}: {found[0].similarity:.2f}"
+        terminal.echo(f"near duplicates: {len(found)} of {admission.compared} bugs or tasks ({example})", "missed")
+    if admission.not_compared:
+        terminal.echo(f"not searched for near duplicates: {admission.not_compared}, whose diff is unknown")
+    for name, count in sorted(admission.unreadable.items()):
+        terminal.echo(f"{name} has {counted(count, 'task')} without a diff and a statement", "missed")
+    for kind, count in sorted(admission.not_capped.items()):
+        terminal.echo(f"not capped by {kind}: {counted(count, 'bug')}, whose {kind} is unknown")
