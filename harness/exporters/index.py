@@ -50,12 +50,17 @@ class Index:
         """path: the file of an index that is complete; None for a new one, whose file is removed when it is closed."""
         self._temporary = tempfile.TemporaryDirectory(prefix="ssr-export-") if path is None else None
         self.path = path or Path(self._temporary.name if self._temporary else "", "index.db")
-        self._table = sqlite3.connect(self.path)
-        self._table.row_factory = sqlite3.Row
-        if path is None:
-            self._table.execute("PRAGMA journal_mode = OFF")
-            self._table.execute("PRAGMA synchronous = OFF")
-            self._table.executescript(_TABLES)
+        try:
+            self._table = sqlite3.connect(self.path)
+            self._table.row_factory = sqlite3.Row
+            if path is None:
+                self._table.execute("PRAGMA journal_mode = OFF")
+                self._table.execute("PRAGMA synchronous = OFF")
+                self._table.executescript(_TABLES)
+        except BaseException:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+            raise
 
     def __enter__(self) -> Self:
         return self
