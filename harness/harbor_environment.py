@@ -30,7 +30,7 @@ from harbor.environments.options import EnvironmentOptions
 from pydantic import Field
 
 from harness.containers import user_namespace
-from harness.containers.container import Bind, Container, ContainerOptions, LocalImage, archive_of, kill
+from harness.containers.container import Bind, Container, ContainerOptions, LocalImage, archive_of, end
 from harness.containers.dockerfile import DockerfileError, base_image
 from harness.containers.library import ImageLibrary, default_cache
 from pytest_ssr.errors import SandboxError, SsrError
@@ -250,7 +250,7 @@ class SsrEnvironment(BaseEnvironment):
             raise RuntimeError(f"Command timed out after {timeout_s} seconds") from None
         finally:
             if process.returncode is None:
-                kill(process.pid)
+                end(process.pid)
                 await process.wait()
 
 

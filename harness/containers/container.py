@@ -34,6 +34,7 @@ _CAPABILITIES = {
 }  # fmt: skip
 _NAMESPACES = ("user", "mnt", "pid", "uts", "ipc")
 _PROCESSES = 4096
+_GRACE_S = 10.0
 _HOST = "container"
 _HOSTS = f"127.0.0.1 localhost {_HOST}\n::1 localhost\n"
 
@@ -127,6 +128,7 @@ class Container:
                     raise SandboxMissingError("bwrap is not installed; install it: apt-get install bubblewrap")
                 raise SandboxError(f"the container does not start: {lines[-1] if lines else 'no reason given'}")
             self.pid = int(json.load(report)["child-pid"])
+            self._first = os.pidfd_open(self.pid)
         return process
 
     def _command(self, report: int, filter_fd: int) -> list[str]:
@@ -197,7 +199,7 @@ class Container:
                         process.stdin.write(chunk)
                 code = process.wait()
             except BaseException:
-                kill(process.pid)
+                end(process.pid)
                 process.wait()
                 raise
             output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
@@ -205,8 +207,17 @@ class Container:
 
     def stop(self) -> None:
         """Kill everything that runs in the container; idempotent."""
-        self._process.kill()
-        self._process.wait()
+        if self._first >= 0:
+            # The kernel ends a namespace of processes before its first one is gone; bubblewrap waits for that.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            os.close(self._first)
+            self._first = -1
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
         if self._group is not None:
@@ -214,10 +225,10 @@ class Container:
             self._group = None
 
 
-def kill(process_group: int) -> None:
-    """Kill a request and what it has started, but not what has detached itself."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process_group, signal.SIGKILL)
+def end(request: int) -> None:
+    """End a request by its process, and what it has started, but not what has left its group of processes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(request, signal.SIGTERM)
 
 
 def archive_of(source: Path, target: IO[bytes]) -> None:

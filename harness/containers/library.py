@@ -103,7 +103,10 @@ class ImageLibrary:
 def _follow(container: Container, step: Run | Copy | MakeFolder, context: Path) -> None:
     match step:
         case MakeFolder():
-            _require(step.text, *container.run(container.unpack_request(step.path), _empty_archive()))
+            with tempfile.TemporaryFile() as nothing:
+                tarfile.open(fileobj=nothing, mode="w").close()
+                nothing.seek(0)
+                _require(step.text, *container.run(container.unpack_request(step.path), nothing))
         case Run():
             settings: ImageSettings = step.settings
             request = container.execute_request(step.argv, env=settings.env, user=settings.user, cwd=settings.workdir)
@@ -133,13 +136,6 @@ def _sources(step: Copy, context: Path) -> Iterator[Path]:
         if not found or not all(path.resolve().is_relative_to(root) for path in found):
             raise DockerfileError(Fault.SOURCE, step.text)
         yield from found
-
-
-def _empty_archive() -> tempfile.SpooledTemporaryFile[bytes]:
-    data = tempfile.SpooledTemporaryFile[bytes]()
-    tarfile.open(fileobj=data, mode="w").close()
-    data.seek(0)
-    return data
 
 
 def _require(text: str, code: int, output: str) -> None:

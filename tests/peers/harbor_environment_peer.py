@@ -1,10 +1,11 @@
-"""Run by hand, or by `tox -e harbor`: Harbor's own agents over our environment, and over Docker, get the same rewards.
+"""Run by hand: Harbor's own agents get the same rewards over our environment and over real Docker.
 
 Run: `python tests/peers/harbor_environment_peer.py TASKS` in an environment that has harbor and this package; TASKS is
-what `ssr export --format harbor --network default` has written. Without it, the script makes one small task, which
-`SSR_TEST_REGISTRY` has to have the image for: `SSR_TEST_HARBOR_IMAGE`. With `--docker COMPOSE`, each agent also runs over
-real Docker, with a Compose file that gives containers the host's network. The model is scripted: it repairs the
-tasks of every second instruction. It ends with 0 if all rewards are as expected, and the same everywhere.
+what `ssr export --format harbor --network default --images PREFIX` has written into a folder. With `--docker COMPOSE`,
+each agent also runs over Docker, with a Compose file that gives the service `main` the host's network, on which the
+scripted model listens. The model repairs the tasks of every second instruction. `terminus-2` needs images with tmux,
+`mini-swe-agent` those with its program and `uv`, or a network to install them. It ends with 0 if all rewards are as
+expected.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ container until the last moment, so what runs there can neither trace it nor cha
 from __future__ import annotations
 
 import bz2  # noqa: F401 # for archives; not found later
+import contextlib
 import ctypes
 import encodings.idna  # noqa: F401
 import gzip  # noqa: F401
@@ -15,6 +16,7 @@ import lzma  # noqa: F401
 import os
 import posixpath
 import shutil  # noqa: F401
+import signal
 import stat
 import struct
 import sys
@@ -170,6 +172,14 @@ def _packed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if member.isdev() or stat.S_ISSOCK(member.mode) else member
 
 
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        # It may not lead a group yet.
+        os.kill(leader, signal.SIGKILL)
+
+
 def main() -> int:
     """Do what is told, in a child: only children are in the namespace of processes."""
     told = json.loads(sys.stdin.buffer.readline())
@@ -178,6 +188,7 @@ def main() -> int:
     if child == 0:
         code = _NOT_EXECUTED
         try:
+            os.setpgid(0, 0)
             restrict(told)
             code = {"execute": execute, "unpack": unpack, "pack": pack}[told["do"]](told)
         except (OSError, LookupError, tarfile.TarError) as error:
@@ -186,7 +197,8 @@ def main() -> int:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    # Only the container's root could send signals, and it is not above this process.
+    # It is not killed itself, as nobody else would wait for its child.
+    signal.signal(signal.SIGTERM, lambda *_: _kill_group(child))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
