@@ -90,6 +90,8 @@ def run(tasks: Path, agent: str, where: Sequence[str], url: str, jobs: Path, par
     if agent not in ("oracle", "nop"):
         argv += ["--model", "openai/tiny"]
         argv += ["--ak", "record_terminal_session=false"] if agent == "terminus-2" else []
+        # Without a network, litellm's search for prices fails, and its import with it, now and then.
+        argv += ["--ae", "LITELLM_LOCAL_MODEL_COST_MAP=True"] if agent == "mini-swe-agent" else []
     own = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": url, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     done = subprocess.run(argv, env={**os.environ, **own}, capture_output=True, text=True, check=False)
     if done.returncode:
