@@ -32,6 +32,8 @@ SsrError
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 │       └── OtherLanguageError  it is of another programming language
 ├── ActionError                 an environment cannot take this action
+├── ImageError                  an image of a container cannot be read from its registry
+├── DockerfileError             a Dockerfile cannot be followed without Docker, or a line of it fails
 ├── GradingError                a defect has prevented a grade
 ├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
 ├── QueueError                  the queue of jobs refuses something, such as to retry a job that runs

@@ -73,14 +73,19 @@ def checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
 
 def kernel_mounts() -> list[str]:
     """Return the arguments for /proc, /dev and /tmp: kernel settings read-only, file systems in memory bounded."""
+    arguments = [*proc_mounts(), "--dev", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/dev/shm"]
+    return [*arguments, "--remount-ro", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]
+
+
+def proc_mounts() -> list[str]:
+    """Return the arguments for /proc: kernel settings read-only, files that expose the host hidden."""
     arguments = ["--proc", "/proc"]
     for path in _COVERED:
         if Path(path).exists():
             arguments += ["--ro-bind", path, path]
     for path in masked_proc_files():
         arguments += ["--ro-bind", os.devnull, path]
-    arguments += ["--dev", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/dev/shm"]
-    return [*arguments, "--remount-ro", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]
+    return arguments
 
 
 @functools.cache

@@ -64,10 +64,13 @@ def require_disk_space() -> None:
             raise SandboxError(f"only {free >> 20} MiB are free at {directory}; free some space, or set TMPDIR")
 
 
-def new_folder() -> Path:
-    """Create a folder for one sandbox, locked by this process until `discard`; raises SandboxError without space."""
+def new_folder(base: Path | None = None) -> Path:
+    """Create a folder for one sandbox, locked by this process until `discard`; raises SandboxError without space.
+
+    base: a directory among `base_directories`; None for the first one.
+    """
     require_disk_space()
-    unlocked = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=base_directories()[0])).resolve()
+    unlocked = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=base or base_directories()[0])).resolve()
     lock = os.open(unlocked / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.write(lock, str(os.getpid()).encode())
