@@ -41,6 +41,8 @@ _KEEP_ALIVE = ("sh", "-c", "sleep infinity")
 _MAIN = "main"
 _MAX_PROCESSES = 4096
 _MAX_OUTPUT = MIB
+_NOT_FOUND = 404
+_CHUNK = MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,26 +244,35 @@ class Container:
     def _exec(
         self, name: str, argv: Sequence[str], seconds: float, user: str, env: Mapping[str, str], cwd: str
     ) -> Done:
-        api, over = self._engine.client.api, threading.Event()
+        options = [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
+        options += ["--user", user] if user else []
+        # The SDK's streams stay open when a command has ended.
+        command = [_program(), "exec", "--workdir", cwd, *options, name, *argv]
+        over = threading.Event()
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
 
-        def kill() -> None:
-            over.set()
-            with contextlib.suppress(Exception):
-                api.kill(name)
+            def kill() -> None:
+                over.set()
+                with contextlib.suppress(Exception):
+                    self._engine.client.api.kill(name)
+                process.kill()
 
-        timer = threading.Timer(seconds, kill)
-        with self._engine.guarded():
-            execution = api.exec_create(name, list(argv), user=user, environment=dict(env), workdir=cwd)["Id"]
+            timer = threading.Timer(seconds, kill)
             timer.start()
             try:
                 output = bytearray()
-                for chunk in api.exec_start(execution, stream=True):
+                assert process.stdout is not None
+                while chunk := process.stdout.read(_CHUNK):
                     output += chunk
                     del output[:-_MAX_OUTPUT]
+            except BaseException:
+                process.kill()
+                raise
             finally:
                 timer.cancel()
-            code = None if over.is_set() else api.exec_inspect(execution)["ExitCode"]
-        return Done(code, output.decode("utf-8", "replace"))
+        return Done(None if over.is_set() else process.returncode, output.decode("utf-8", "replace"))
 
     def wait_until_healthy(self, check: Healthcheck) -> None:
         """Run a task's check until it succeeds; raises SandboxError if it never does."""
@@ -329,17 +340,19 @@ class Container:
 
         Raises SandboxError beyond a number of bytes.
         """
-        import docker
-
-        name = self._name if service == _MAIN else self._service(service)
+        name, api = self._name if service == _MAIN else self._service(service), self._engine.client.api
         with self._engine.guarded():
-            try:
-                chunks, _ = self._engine.client.api.get_archive(name, path)
-            except docker.errors.NotFound:
-                yield None
-                return
-            with tarfile.open(fileobj=_Stream(chunks, path, max_bytes), mode="r|") as archive:
-                yield archive
+            # The SDK's own method leaves the connection open if not everything is read.
+            address = f"{api.base_url}/v{api.api_version}/containers/{name}/archive"
+            response = api.get(address, params={"path": path}, stream=True, timeout=api.timeout)
+            with contextlib.closing(response):
+                if response.status_code == _NOT_FOUND:
+                    yield None
+                    return
+                response.raise_for_status()
+                chunks = response.iter_content(_CHUNK)
+                with tarfile.open(fileobj=_Stream(chunks, path, max_bytes), mode="r|") as archive:
+                    yield archive
 
     def read(self, path: str, *, max_bytes: int) -> bytes | None:
         """Return a regular file; None if it is missing or something else. Raises SandboxError if it is larger."""
@@ -406,17 +419,21 @@ def _client() -> docker.DockerClient:
     return docker.from_env(timeout=120)
 
 
+def _program() -> str:
+    program = shutil.which("docker")
+    if program is None:
+        raise SandboxUnavailableError("the program docker is not installed", remedy=_ENGINE_ADVICE)
+    return program
+
+
 def _docker(*arguments: str, seconds: float, merged: bool = True) -> Done:
     """Run the engine's own client, which builds images and starts services; the SDK does neither as it does.
 
     merged: whether the output has the standard error, too.
     """
-    program = shutil.which("docker")
-    if program is None:
-        raise SandboxUnavailableError("the program docker is not installed", remedy=_ENGINE_ADVICE)
     try:
         done = subprocess.run(
-            [program, *arguments],
+            [_program(), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if merged else subprocess.PIPE,

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 Files = Mapping[str, str]
-_RIGHT = "def total(numbers):\n    return sum(numbers)\n"
-_WRONG = "def total(numbers):\n    return 0\n"
+RIGHT = "def total(numbers):\n    return sum(numbers)\n"
+WRONG = "def total(numbers):\n    return 0\n"
 _DOCKERFILE = "FROM {image}\nWORKDIR /app\nCOPY sums.py /app/sums.py\n"
 _CHECK = """\
 #!/bin/bash
 cd /app
 if python3 -c "from sums import total; assert total([1, 2]) == 3"; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
-_SOLVE = "#!/bin/bash\ncat > /app/sums.py <<'END'\n" + _RIGHT + "END\n"
+_SOLVE = "#!/bin/bash\ncat > /app/sums.py <<'END'\n" + RIGHT + "END\n"
 _TOML = """\
 schema_version = "1.4"
 [task]
@@ -26,7 +26,7 @@ difficulty = "easy"
 _BASE = {
     "instruction.md": "Make `total` in sums.py return the sum of its numbers.\n",
     "environment/Dockerfile": _DOCKERFILE,
-    "environment/sums.py": _WRONG,
+    "environment/sums.py": WRONG,
     "solution/solve.sh": _SOLVE,
     "tests/test.sh": _CHECK,
 }
@@ -134,6 +134,14 @@ KINDS: Mapping[str, Files] = {
     ),
 }
 """Files by path, for each kind; `{image}` stands for an image with Python and bash."""
+
+REPAIR = "```bash\nprintf 'def total(numbers):\\n    return sum(numbers)\\n' > sums.py\n```\n"
+ANSWER = (
+    "```bash\npython3 -c 'from sums import total; "
+    'print(total([int(n) for n in open("numbers.txt")]))\' > answer.txt\n```\n'
+)
+SUBMIT = "```submit\n{}\n```\n"
+"""Replies of a scripted model that solve the tasks."""
 
 
 def write_task(folder: Path, kind: str, image: str, changed: Mapping[str, str | None] | None = None) -> Path:
