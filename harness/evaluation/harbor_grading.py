@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from harness.datasets.instance import Instance, InstanceError
 from harness.diffs import apply_diff
 from harness.harbor.containers import Engine
-from harness.harbor.task import HarborTask, TaskError
+from harness.harbor.task import TaskError
 from harness.harbor.trial import Changes, Fault, Trial, TrialResult
 from pytest_ssr.errors import ArtifactError, ProjectError, StoreError
 from pytest_ssr.execution.runner import Runner
@@ -61,12 +61,14 @@ class HarborGrade:
 class _Reference:
     """What the reference solution of a task has shown; stored, so that it is run once."""
 
-    starts: tuple[str, ...]
-    """The hashes of the trees at the beginning of each step, with the reference work on the earlier ones."""
-    solved: tuple[str, ...]
-    """The hashes of the trees after the reference solution of each step; empty without one."""
+    start: str
+    """The hash of the tree at the beginning."""
+    solved: str
+    """The hash of the tree after the reference solution; empty without one."""
     shows_tests: bool
     """Whether the agent's image holds files in /tests."""
+    text: str
+    """The reference solution as a patch, or a series of one for each step; empty without one."""
 
 
 @dataclass(slots=True)
@@ -76,26 +78,21 @@ class OpenTask:
     instance: Instance
     trial: Trial
     workdir: str
-    starts: Sequence[CodebaseState]
-    """The tree at the beginning of each step, with the reference work on the earlier ones."""
-    solved: Sequence[CodebaseState]
-    """The tree after the reference solution of each step; empty without one. All states are of one snapshot."""
+    first: CodebaseState
+    """The tree at the beginning."""
+    reference: str
+    """The reference solution as a patch, or a series of one for each step; empty without one."""
     original: CodebaseState
     """The solved tree, or the one at the beginning of a task without a reference solution, as a snapshot alone."""
     flags: tuple[Flag, ...]
     """What is notable about its grades."""
     store: Store
 
-    @property
-    def reference(self) -> str:
-        """The reference solution as a patch, or a series of one for each step; empty without one."""
-        return _reference_text(self.starts, self.solved)
-
     def grade(self, text: str) -> HarborGrade:
         """Grade a patch or a series; raises DiffError for one that cannot be read or does not apply."""
         work: list[Changes] = []
         flags = list(self.flags)
-        for index, part in enumerate(parts_of(text, len(self.starts))):
+        for index, part in enumerate(parts_of(text, len(self.trial.task.steps))):
             changes, found = self.work(index, work, part)
             work.append(changes)
             flags += found
@@ -116,8 +113,8 @@ class OpenTask:
     def start(self, index: int, work: Sequence[Changes]) -> CodebaseState:
         """Return the tree at the beginning of a step, after this work on the earlier ones."""
         if index == 0:
-            return self.starts[0]
-        return _state_of(_written_tree(self.trial, index, work, self.store), self.starts[0].snapshot)
+            return self.first
+        return _state_of(_written_tree(self.trial, index, work, self.store), self.first.snapshot)
 
     def runner(self, settings: RuleSettings) -> Runner:
         """Return a runner on the solved tree in the agent's image; raises InstanceError without a Python in it."""
@@ -134,7 +131,7 @@ class OpenTask:
     @property
     def artifact(self) -> BugArtifact:
         """The task as a bug: what turns the solved tree into the one at the beginning."""
-        start = _state_of(self.starts[0].snapshot, self.original.snapshot)
+        start = _state_of(self.first.snapshot, self.original.snapshot)
         try:
             bug = start.patch_from(self.original)
         except ArtifactError:
@@ -144,24 +141,10 @@ class OpenTask:
 
 def stored_reference(instance: Instance, store: Store) -> str | None:
     """Return the reference solution of a task that was opened before; None if the store does not have it."""
-    data = store.record(RECORDS, instance.key)
     try:
-        reference = decode(_Reference, data)
-        first = _stored(reference.starts[0], "/", store)
-        starts, solved = (
-            [_state_of(_stored(name, "/", store), first) for name in names]
-            for names in (reference.starts, reference.solved)
-        )
+        return decode(_Reference, store.record(RECORDS, instance.key)).text
     except StoreError:
         return None
-    return _reference_text(starts, solved)
-
-
-def _reference_text(starts: Sequence[CodebaseState], solved: Sequence[CodebaseState]) -> str:
-    """Return the reference solution as a patch, or as a series of one for each step."""
-    diffs = [after.patch_from(before) for before, after in zip(starts, solved, strict=False)]
-    texts = [diff.data.decode("utf-8", "surrogateescape") for diff in diffs]
-    return "".join(texts) if len(texts) < 2 else series(texts)
 
 
 def series(diffs: Sequence[str]) -> str:
@@ -187,17 +170,14 @@ def open_harbor_task(instance: Instance, engine: Engine, store: Store) -> OpenTa
             reference = _reference(instance, trial, store)
     except TaskError as error:
         raise InstanceError(f"{instance.id}: {error}") from None
-    first = _stored(reference.starts[0], workdir, store)
-    starts = [CodebaseState(first)]
-    starts += [_state_of(_stored(name, workdir, store), first) for name in reference.starts[1:]]
-    solved = [_state_of(_stored(name, workdir, store), first) for name in reference.solved]
-    original = _stored([*reference.starts[:1], *reference.solved][-1], workdir, store)
+    first = CodebaseState(_stored(reference.start, workdir, store))
+    original = CodebaseState(_stored(reference.solved, workdir, store)) if reference.solved else first
     flags = []
     if not reference.solved:
         flags.append(Flag(FlagCode.NO_REFERENCE))
     if reference.shows_tests:
         flags.append(Flag(FlagCode.TESTS_SHOWN))
-    return OpenTask(instance, trial, workdir, starts, solved, CodebaseState(original), tuple(flags), store)
+    return OpenTask(instance, trial, workdir, first, reference.text, original, tuple(flags), store)
 
 
 def _reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
@@ -206,7 +186,7 @@ def _reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
     if data is not None:
         try:
             known = decode(_Reference, data)
-            for name in (*known.starts, *known.solved):
+            for name in filter(None, (known.start, known.solved)):
                 _stored(name, trial.workdir, store)
             return known
         except StoreError:
@@ -215,40 +195,42 @@ def _reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
     store.put_record(
         RECORDS,
         instance.key,
-        {"starts": list(known.starts), "solved": list(known.solved), "shows_tests": known.shows_tests},
+        asdict(known),
     )
     return known
 
 
 def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
-    task: HarborTask = trial.task
-    starts, solved, work = list[str](), list[str](), list[Changes]()
-    elsewhere: list[str] = []
-    for index in range(len(task.steps)):
-        start = _written_tree(trial, index, work, store)
-        starts.append(start.tree_hash)
-        if not task.has_solution:
-            work.append({})
-            continue
+    begin = _written_tree(trial, 0, (), store)
+    reference = _Reference(begin.tree_hash, "", trial.shows_tests(), "")
+    if trial.task.has_solution:
+        reference = _solved(instance, trial, begin, reference, store)
+    if _is_resolved(trial.grade([])):
+        raise InstanceError(f"{instance.id}: its verifier gives the whole reward for nothing at all")
+    return reference
+
+
+def _solved(instance: Instance, trial: Trial, begin: Snapshot, known: _Reference, store: Store) -> _Reference:
+    """Return what a task is known to show with its reference solution, once its verifier accepts that."""
+    work, diffs, elsewhere = list[Changes](), list[str](), list[str]()
+    for index in range(len(trial.task.steps)):
+        start = _written_tree(trial, index, work, store) if index else begin
         with tempfile.TemporaryDirectory(prefix="ssr-solved-") as temporary:
             folder = Path(temporary, "tree")
             elsewhere += trial.solve(index, work, folder)
-            after = take_snapshot(_existing(folder), store.trees, needs_python=False)
-        solved.append(after.tree_hash)
-        work.append(_changes(CodebaseState(start), _state_of(after, start)))
-    nothing = trial.grade([])
-    if task.has_solution:
-        result = trial.grade(work)
-        if not _is_resolved(result):
-            hint = f"; it changes files outside of {trial.workdir}: {abbreviate(elsewhere)}" if elsewhere else ""
-            shown = " ".join(result.log.split())[-_SHOWN:]
-            printed = f"; the verifier printed: ... {shown}" if shown else ""
-            raise InstanceError(
-                f"{instance.id}: its reference solution is not resolved: {_reason(result).text}{hint}{printed}"
-            )
-    if _is_resolved(nothing):
-        raise InstanceError(f"{instance.id}: its verifier gives the whole reward for nothing at all")
-    return _Reference(tuple(starts), tuple(solved), trial.shows_tests())
+            solved = take_snapshot(_existing(folder), store.trees, needs_python=False)
+        before, after = CodebaseState(start), _state_of(solved, start)
+        work.append(_changes(before, after))
+        diffs.append(after.patch_from(before).data.decode("utf-8", "surrogateescape"))
+    result = trial.grade(work)
+    if not _is_resolved(result):
+        hint = f"; it changes files outside of {trial.workdir}: {abbreviate(elsewhere)}" if elsewhere else ""
+        shown = " ".join(result.log.split())[-_SHOWN:]
+        printed = f"; the verifier printed: ... {shown}" if shown else ""
+        raise InstanceError(
+            f"{instance.id}: its reference solution is not resolved: {_reason(result).text}{hint}{printed}"
+        )
+    return replace(known, solved=solved.tree_hash, text=diffs[0] if len(diffs) == 1 else series(diffs))
 
 
 def _written_tree(trial: Trial, index: int, work: Sequence[Changes], store: Store) -> Snapshot:

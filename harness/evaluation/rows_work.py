@@ -17,6 +17,7 @@ from harness.evaluation.grading import Grader
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
+from harness.harbor.task import read_task
 from harness.records.attempt import Attempt
 from harness.rollouts.attempts_work import MACHINE_FAULTS, machine_fault
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
@@ -70,7 +71,7 @@ class SentUnit:
 
     unit: Unit
     tree: Callable[[], bytes] | None
-    """Fetches the row's tree; None if its repository can be cloned from its origin."""
+    """Fetches the row's tree, or the task directory; None if the row's repository can be cloned from its origin."""
 
 
 @dataclass(slots=True)
@@ -142,6 +143,9 @@ class RowsWork(ABC):
         grader, instance = self.grader, unit.instance
         # The trajectory of a prediction is a file of this machine.
         unit = replace(unit, recorded=None)
+        task = instance.harbor
+        if task is not None:
+            return SentUnit(unit, cluster.put(f"task-{instance.key}", lambda: pack(task.folder)))
         repositories = grader.repositories
         is_here = repositories.find_local(instance.repo) is not None or repositories.own_clone(instance.repo).is_dir()
         if grader.images or instance.invalid or not is_here:
@@ -192,14 +196,18 @@ class OpenRowsWork:
                 with contextlib.suppress(SandboxError):
                     using.enter_context(self.node.images.using(instance.sandbox(engine)))
             self.node.make_room()
-            if sent.tree is not None:
-                self._place(instance, sent.tree)
-            return self.work.run(sent.unit)
+            unit = sent.unit
+            if sent.tree is not None and instance.harbor is not None:
+                folder = self.node.store.root / "tasks" / instance.key
+                self._place(instance, folder, sent.tree)
+                unit = replace(unit, instance=replace(instance, harbor=read_task(folder)))
+            elif sent.tree is not None:
+                folder = instance_folder(instance, self.node.store, keep=self.work.grader.keep_trees)
+                self._place(instance, folder, sent.tree)
+            return self.work.run(unit)
 
-    def _place(self, instance: Instance, fetch: Callable[[], bytes]) -> None:
-        store = self.node.store
-        with store.alone(f"instance-{instance.key}"):
-            folder = instance_folder(instance, store, keep=self.work.grader.keep_trees)
+    def _place(self, instance: Instance, folder: Path, fetch: Callable[[], bytes]) -> None:
+        with self.node.store.alone(f"instance-{instance.key}"):
             try:
                 if not folder.is_dir():
                     unpack(fetch(), folder)

@@ -283,7 +283,7 @@ def rollout_runner(
     if instance.harbor is not None:
         opened = grader.harbor_task(instance)
         runner, artifact, statement = opened.runner(grader.settings), opened.artifact, instance.statement
-        if len(opened.starts) > 1:
+        if len(instance.harbor.steps) > 1:
             solver = StepwiseSolver(solver, opened)
         # Its verifier is no part of the artifact.
         verdict = Verdict(instance.key, runner.snapshot.tree_hash)
