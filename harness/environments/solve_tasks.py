@@ -277,12 +277,15 @@ class SolveWork(SolverWork):
         return self.collect_partial(workspace)
 
     def tests_passing(self, patch: Patch) -> float | None:
-        """Return the share of the FAIL_TO_PASS tests that pass with a patch; None without a grade."""
+        """Return the share of the FAIL_TO_PASS tests that pass with a patch; None without a grade.
+
+        A task that names no tests has a verifier, whose verdict stands for them.
+        """
         grade = self._grade(patch)
         if grade.resolved is None:
             return None
         statuses = list(grade.fail_to_pass.values())
-        return statuses.count(TestStatus.PASSED) / len(statuses) if statuses else 0.0
+        return statuses.count(TestStatus.PASSED) / len(statuses) if statuses else float(grade.resolved)
 
     def outcome(self, done: Trajectory) -> Outcome:
         """Grade the patch; raises GradingError if a defect prevents that."""

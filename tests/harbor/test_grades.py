@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import pytest
 from harbor_tasks import ANSWER, KINDS, REPAIR, SUBMIT
 
 from harness.cli.main import main
+from harness.environments import DatasetTasks
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]
 
@@ -145,3 +147,14 @@ def test_the_plan_says_what_cannot_run(harbor: Any, capsys: pytest.CaptureFixtur
     assert main(argv) == 0
     assert {row["blocked"] for row in json.loads(capsys.readouterr().out)["rows"]} == {None}
     assert main(["eval", str(gpu), "--predictions", "gold", "--out", str(harbor.folder / "refused")]) == 2
+
+
+def test_an_environment_plays_a_task(harbor: Any) -> None:
+    tasks = DatasetTasks(harbor.add("shared").parent, harbor.folder / "store")
+    env = gymnasium.make("ssr/Solve-v0", tasks=tasks)
+    _, info = env.reset(options={"task": "shared"})
+    assert "sums.py" in info["prompt"]
+    env.step("printf 'def total(numbers):\\n    return sum(numbers)\\n' > sums.py")
+    _, reward, terminated, _, info = env.step({"tool": "submit", "arguments": {}})
+    assert (reward, terminated, info["code"]) == (1.0, True, "resolved")
+    env.close()

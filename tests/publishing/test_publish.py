@@ -137,6 +137,7 @@ def test_the_card_has_figures_and_plots_and_its_head_stays(exported: Path, repos
     assert "(plots/solve-rates.png)" in card
 
 
+@pytest.mark.long
 def test_a_later_export_replaces_the_files_of_the_earlier_one_and_no_others(
     exported: Path, repository: Path, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_later_export_replaces_the_files_of_the_earlier_one_and_no_others(
     assert git(repository, "rev-list", "--count", "main") == "3"
 
 
+@pytest.mark.long
 def test_foreign_files_are_overwritten_only_on_demand(exported: Path, repository: Path) -> None:
     to = f"git:{repository}#main"
     commit(repository, {"README.md": "# mine", "notes.txt": "mine"})
@@ -160,6 +162,7 @@ def test_foreign_files_are_overwritten_only_on_demand(exported: Path, repository
     assert git(repository, "show", "main:notes.txt") == "mine"
 
 
+@pytest.mark.long
 def test_a_card_that_someone_edited_is_not_overwritten(exported: Path, repository: Path) -> None:
     to = f"git:{repository}#main"
     publish(exported, to)
@@ -167,6 +170,7 @@ def test_a_card_that_someone_edited_is_not_overwritten(exported: Path, repositor
     assert refused(exported, to) == [(ProblemKind.FOREIGN, "README.md")]
 
 
+@pytest.mark.long
 def test_a_tag_is_never_moved(exported: Path, repository: Path, tmp_path: Path) -> None:
     publish(exported, f"git:{repository}#main", "--tag", "v1")
     before = git(repository, "rev-parse", "v1")
@@ -221,6 +225,7 @@ def test_an_interrupted_publication_goes_on(exported: Path, the_hub: Hub) -> Non
     assert len(uploaded) == 3
 
 
+@pytest.mark.long
 def test_the_hub_keeps_foreign_files_and_loses_those_of_the_earlier_export(
     exported: Path, the_hub: Hub, tmp_path: Path
 ) -> None:
