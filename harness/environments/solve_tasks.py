@@ -10,7 +10,7 @@ from typing import ClassVar
 from harness.agents.tools.protocol import Tool
 from harness.agents.workspace import Workspace
 from harness.datasets.environments import Environments
-from harness.datasets.instance import Instance
+from harness.datasets.instance import Instance, InstanceError
 from harness.datasets.loading import Selection, read_instances
 from harness.datasets.repositories import Repositories
 from harness.environments.scores import TESTS
@@ -206,7 +206,9 @@ class DatasetTasks(GradedTasks):
         return Tasks(list(instances), lambda task_id: self._task(instances[task_id], grader), grader.close)
 
     def _task(self, instance: Instance, grader: Grader) -> SolveTask:
-        """Return an instance as a task; raises InstanceError if it does not hold on this machine."""
+        """Return an instance as a task; raises InstanceError if it does not hold here, or consists of several steps."""
+        if instance.harbor is not None and len(instance.harbor.steps) > 1:
+            raise InstanceError(f"{instance.id} has several steps, and an episode has one; ssr run solves it")
         rollouts = rollout_runner(
             grader,
             instance,

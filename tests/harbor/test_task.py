@@ -9,7 +9,9 @@ import pytest
 from harbor_tasks import KINDS, write_task
 
 from harness.cli.main import main
+from harness.datasets.instance import InstanceError
 from harness.datasets.loading import has_form_of_dataset, read_dataset
+from harness.environments import DatasetTasks
 from harness.evaluation.harbor_grading import parts_of, series
 from harness.harbor.task import Refusal, TaskError, read_task, task_folders
 from harness.harbor.trial import read_rewards
@@ -168,3 +170,10 @@ def test_prompts_need_no_container(tmp_path: Path) -> None:
 def test_formats_that_name_tests_leave_task_directories_out(tmp_path: Path) -> None:
     write_task(tmp_path / "tasks", "named-image", "image:1")
     assert main(["export", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--format", "harbor"]) != 0
+
+
+def test_an_environment_refuses_a_task_of_several_steps(tmp_path: Path) -> None:
+    folder = write_task(tmp_path / "tasks", "steps-mean", "image:1")
+    tasks = DatasetTasks(folder, tmp_path / "store").open()
+    with pytest.raises(InstanceError):
+        tasks.task("steps-mean")
