@@ -54,6 +54,8 @@ class ErrorCode(StrEnum):
     MEDIA_TYPE = "unsupported-media-type"
     TOO_LARGE = "too-large"
     """The call is larger than the server accepts."""
+    OTHER_SYSTEM = "other-system"
+    """The address is one of another system's server; the message names ours."""
 
 
 class RemoteError(SandboxError):

@@ -45,6 +45,7 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.BROWSER: HTTPStatus.FORBIDDEN,
     ErrorCode.MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     ErrorCode.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ErrorCode.OTHER_SYSTEM: HTTPStatus.NOT_FOUND,
 }
 GET, POST = "GET", "POST"
 _ROUTES = {Operation.LIST_IMAGES: (GET, "/images"), Operation.PULL_IMAGE: (POST, "/images")}

@@ -22,6 +22,7 @@ import jsonschema
 import pytest
 from remote_hosts import TOKEN, served_host
 
+from harness.other_systems import SERVER_ROUTES
 from harness.remote_sandboxes import rest
 from harness.remote_sandboxes.async_client import AsyncSandboxClient
 from harness.remote_sandboxes.calls import ErrorCode, Exec, RemoteError
@@ -97,6 +98,13 @@ def test_the_description_is_openapi(served: tuple[str, SandboxHost]) -> None:
     schema.validate()
     assert len(list(schema.get_all_operations())) == len(rest.ARGUMENTS)
     assert rest.STATUSES.keys() == set(ErrorCode)
+
+
+@pytest.mark.parametrize(("path", "here"), SERVER_ROUTES.items())
+def test_an_address_of_another_system_names_the_one_here(served: tuple[str, SandboxHost], path: str, here: str) -> None:
+    response = httpx.post(f"{served[0]}{path}", json={})
+    assert (response.status_code, response.json()["code"]) == (404, ErrorCode.OTHER_SYSTEM)
+    assert here in response.json()["message"]
 
 
 def test_a_sandbox_in_json(client: Client, served: tuple[str, SandboxHost]) -> None:

@@ -90,6 +90,24 @@ def code_of(response: Any) -> str:
     return str(response.json()["code"])
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "instead"),
+    [
+        ("GET", "/api/v1/environments", "/api/v1/projects"),
+        ("DELETE", "/api/v1/environments/7", "/api/v1/projects/ID"),
+        ("POST", "/api/v1/episodes/7/cancel", "/api/v1/jobs/ID/cancel"),
+        ("GET", "/api/v1/episodes/7/validation", "/api/v1/artifacts/ID/verdict"),
+        ("GET", "/api/v1/nothing", None),
+    ],
+)
+def test_an_address_of_another_system_names_the_one_here(
+    client: TestClient, method: str, path: str, instead: str | None
+) -> None:
+    response = client.request(method, path)
+    assert code_of(response) == "not-found"
+    assert response.json().get("instead") == instead
+
+
 LISTS = {"runs": "run", "episodes": "number", "artifacts": "id", "attempts": "id", "candidates": "path"}
 
 
