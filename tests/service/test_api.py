@@ -153,6 +153,18 @@ def test_one_of_each_kind(client: TestClient) -> None:
     assert client.get(f"/api/v1/artifacts/{ARTIFACT}/verdict").json()["artifact_id"] == ARTIFACT
 
 
+def test_lines_of_a_trajectory_are_found(client: TestClient) -> None:
+    path = f"/api/v1/attempts/{ATTEMPT}/trajectory"
+    whole = client.get(path).text.splitlines()
+    found = [json.loads(line) for line in client.get(path, params={"search": "The TESTS"}).text.splitlines()]
+    assert 0 < len(found) < len(whole)
+    assert [{"line": each["line"], **json.loads(whole[each["line"] - 1])} for each in found] == found
+    assert all("the tests" in str(list(each.values())).lower() for each in found)
+    assert client.get(path, params={"search": "nothing like it"}).text == ""
+    assert client.get(path, params={"search": "rollout_id"}).text == "", "the names of fields are not searched"
+    assert code_of(client.get("/api/v1/attempts/none/trajectory", params={"search": "x"})) == "not-found"
+
+
 def test_what_jobs_made_can_be_read(filled: DatabaseRecords, client: TestClient) -> None:
     filled.put({"boards/0a.json": b'{"solvers": []}', "exports/0b/train/part-0.jsonl": b"{}\n"})
     assert [file["name"] for file in client.get("/api/v1/leaderboards").json()] == ["0a.json"]
