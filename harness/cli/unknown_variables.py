@@ -61,7 +61,7 @@ _EXCEPTED = frozenset(
         "SSR_VLLM_MODEL",
     }
 )
-_EXCEPTED_PREFIXES = ("SSR_TEST_",)
+_EXCEPTED_PREFIXES = ("SSR_MODEL_KEY_", "SSR_TEST_")
 
 
 class UnknownVariable(NamedTuple):
