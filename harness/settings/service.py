@@ -65,6 +65,13 @@ class SandboxServerSettings(CommandSettings):
         is_own=True,
     )
     cache_bytes: int = option(2 << 30, "BYTES", "size of the trees that are kept", bound=AT_LEAST_1, is_own=True)
+    images: tuple[str, ...] = option(
+        (),
+        "PATTERN",
+        "images that clients may have pulled, such as 'ghcr.io/team/*'; can be repeated (default: those of Docker Hub)",
+        is_own=True,
+        is_personal=True,
+    )
     token_file: Path | None = option(None, "FILE", "read the token from this file", is_own=True, is_personal=True)
 
 
