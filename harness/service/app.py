@@ -14,6 +14,7 @@ from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
+from harness.database.engine import impatient
 from harness.database.records import DatabaseRecords
 from harness.service.access import AccessMiddleware, AccessRules
 from harness.service.api import events, results, summaries, work
@@ -39,6 +40,8 @@ from harness.settings.service import MODEL_KEYS
 from pytest_ssr import __version__
 
 LOOPBACK = "127.0.0.1"
+_DATABASE_WAIT_S = 5.0
+"""A request that waits has a thread, of which there are 40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class ServiceSettings:
     """Folders whose projects may be added."""
     model_keys: Sequence[str] = MODEL_KEYS
     """Patterns of the variables whose keys the test of a registered model may use."""
+    database_wait_s: float = _DATABASE_WAIT_S
+    """How long a request waits for other writers of SQLite, before the service is unavailable for it."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_streams: int = MAX_STREAMS
 
@@ -64,6 +69,7 @@ class Readiness(BaseModel):
 def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None) -> FastAPI:
     """Return the application for the results in these records; by default it answers to this machine alone."""
     settings = settings or ServiceSettings()
+    records = DatabaseRecords(impatient(records.engine, settings.database_wait_s), records.blobs)
     reads = Reads(records)
     tokens, sessions, failures = Tokens(records.engine), Sessions(), failed_logins()
     streams = Streams(reads, tokens, max_streams=settings.max_streams)

@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import shutil
+import sqlite3
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,27 @@ def test_an_address_of_another_system_names_the_one_here(
     response = client.request(method, path)
     assert code_of(response) == "not-found"
     assert response.json().get("instead") == instead
+
+
+def test_a_locked_database_is_waited_for_only_briefly(tmp_path: Path) -> None:
+    records = records_of(share_store(tmp_path / "store").root)
+    settings = ServiceSettings(database_wait_s=0.2)
+    with TestClient(create_app(records, settings), base_url=LOCAL, raise_server_exceptions=False) as client:
+        held = sqlite3.connect(tmp_path / "store" / "ssr.db", isolation_level=None, check_same_thread=False)
+        held.execute("BEGIN IMMEDIATE")
+        # A request that waits for it would succeed in the end.
+        watchdog = threading.Timer(20, held.rollback)
+        watchdog.start()
+        answer = client.post("/api/v1/jobs", json={"kind": "leaderboard"})
+        assert code_of(answer) == "unavailable"
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert client.get("/api/v1/jobs").json()["items"] == [], "what only reads goes on"
+        watchdog.cancel()
+        held.rollback()
+        held.close()
+        assert client.post("/api/v1/jobs", json={"kind": "leaderboard"}).status_code == 201
+    close_engines()
 
 
 LISTS = {"runs": "run", "episodes": "number", "artifacts": "id", "attempts": "id", "candidates": "path"}
