@@ -1,13 +1,14 @@
-"""Measure the service on PostgreSQL: requests per second and p99 with 100,000 episodes, and 1,000 event streams.
+"""Measure the service: requests per second and p99 with 100,000 episodes, and 1,000 event streams.
 
-Run: `python benchmarks/service_load.py --out benchmarks/results/NAME.md`. PostgreSQL is started for it. Client, server
-and database share the machine.
+Run: `python benchmarks/service_load.py --out benchmarks/results/NAME.md`. PostgreSQL is started for it; `--sqlite` uses
+a file instead. Client, server and database share the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -205,9 +206,9 @@ def report(lines: list[str], arguments: argparse.Namespace, filled_s: float) -> 
     head = (
         f"{datetime.now(UTC):%Y-%m-%d}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, "
         f"`benchmarks/service_load.py --episodes {arguments.episodes} --clients {arguments.clients} --streams "
-        f"{arguments.streams} --events {arguments.events}`. One process of `ssr serve --rate 0`; the clients and "
-        f"PostgreSQL share the machine. The rows were written in {filled_s:.0f} s. Load average of the machine before "
-        f"the service started: {os.getloadavg()[0]:.1f}."
+        f"{arguments.streams} --events {arguments.events}{' --sqlite' if arguments.sqlite else ''}`. One process of "
+        f"`ssr serve --rate 0`; clients and database share the machine. The rows were written in {filled_s:.0f} s. "
+        f"Load average of the machine at the end: {os.getloadavg()[0]:.1f}."
     )
     return "\n".join(["# The service under load", "", head, "", *lines, ""])
 
@@ -231,12 +232,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--events", type=int, default=200)
+    parser.add_argument("--sqlite", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, postgres.server() as url:
-        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
-            connection.execute("CREATE DATABASE load")
-        store = Path(folder) / "store"
-        share_store(store, database=f"{url}/load")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        store, database = Path(folder) / "store", "sqlite"
+        if not arguments.sqlite:
+            url = stack.enter_context(postgres.server())
+            with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+                connection.execute("CREATE DATABASE load")
+            database = f"{url}/load"
+        share_store(store, database=database)
         arguments.out.write_text(measured(store, arguments))
     print(arguments.out.read_text())
 

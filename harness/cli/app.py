@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionErro
 
 from harness.cli.parameters import signature_of
 from harness.cli.sources import Sources
+from harness.other_systems import command_here
 from harness.settings.plan import CommandSettings, Leaf, build, leaves_of
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError
@@ -125,8 +126,11 @@ _GROUPS = {
 
 def _commands(argv: Sequence[str]) -> Mapping[str, Command | OwnTrainer]:
     """Return the commands that a command line may name; those of other packages are looked up for `ssr train` alone."""
-    if list(argv[:1]) != ["train"]:
-        return COMMANDS
+    return all_commands() if list(argv[:1]) == ["train"] else COMMANDS
+
+
+def all_commands() -> Mapping[str, Command | OwnTrainer]:
+    """Return all commands, with the methods of `ssr train` of other packages."""
     own = {f"train {point.name}": OwnTrainer(point) for point in entry_points(group=TRAINERS)}
     return {**own, **COMMANDS}
 
@@ -249,7 +253,8 @@ def _not_a_command(name: str, known: Sequence[str], parent: str) -> str:
     choices = f"choose from {', '.join(known)}, or see {parent} --help"
     if name.startswith("-"):
         return f"a command comes before {name!r}; {choices}"
-    close = difflib.get_close_matches(name, known, n=1)
+    here = command_here(name) if parent == "ssr" else ""
+    close = [here] if here else difflib.get_close_matches(name, known, n=1)
     return f"{name!r} is not a command of {parent}; " + (f"did you mean {close[0]}?" if close else choices)
 
 

@@ -50,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.USAGE
     try:
         from harness.cli.app import parse  # cyclopts, which `ssr --version` does not need
+        from harness.cli.unknown_variables import name_unknown_variables
 
+        if remark := name_unknown_variables():
+            print(f"ssr: {escaped(remark)}", file=sys.stderr)
         parsed = parse(argv)
         if parsed is None:
             return ExitCode.DONE

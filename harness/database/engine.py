@@ -32,6 +32,8 @@ from pytest_ssr.interrupts import raise_if_stopped
 FILE = "ssr.db"
 _BUSY_S = 60
 """How long a writer of SQLite waits for the others."""
+_WAIT = "busy_s"
+"""The execution option with another time."""
 _CONNECT_S = 10
 _POLL_S = 0.1
 _POSTGRES = {
@@ -248,13 +250,21 @@ def _inode_of(path: str) -> tuple[int, int] | None:
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     """Start a transaction; one that writes takes its lock now, because a reader cannot become a writer safely."""
-    writes = not connection.get_execution_options().get("read_only", False)
+    options = connection.get_execution_options()
+    # Each time: connections are shared by engines that wait differently.
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1_000 * options.get(_WAIT, _BUSY_S))}")
+    writes = not options.get("read_only", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def reading(engine: sa.Engine) -> sa.Engine:
     """Return the engine for transactions that only read, which wait for no writer."""
     return engine.execution_options(read_only=True)
+
+
+def impatient(engine: sa.Engine, seconds: float) -> sa.Engine:
+    """Return the engine for transactions that wait at most this long for other writers of SQLite."""
+    return engine.execution_options(**{_WAIT: seconds})
 
 
 def _revision(engine: sa.Engine) -> str | None:

@@ -1,12 +1,15 @@
-"""Read attempts and tries from stores of `ssr play`.
+"""Read attempts and tries from stores of `ssr play` and `ssr solve`.
 
 Second-order bugs are omitted: they consist of a solver's failed repairs, and no injector made them.
 """
 
 from __future__ import annotations
 
-import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.database.sharing import fetch_all
 from harness.leaderboard.escaping import clean
@@ -15,6 +18,7 @@ from harness.records.attempt import Attempt
 from harness.records.episode import Episode
 from harness.selfplay.round_store import EPISODES, episodes_in
 from pytest_ssr.options import STORE_MARK
+from pytest_ssr.records.decoding import json_object
 from pytest_ssr.records.reasons import Rule
 
 WAYS = ("auto", "strategy", "operator", "run")
@@ -30,18 +34,25 @@ def find_store(path: Path) -> Path | None:
 def read_store(
     root: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
 ) -> tuple[list[Entry], list[Try]]:
-    """Read the finished rounds of all runs of a store.
+    """Read the finished rounds of all runs of a store, and the attempts of `ssr solve` at bugs that its solver has not
+    attempted in one of them.
 
     by: the source of injector names: strategy, operator, run, or auto (a model's name, else the strategy). rule: the
     verdict of a grade that counts. Raises SettingsError for a damaged round.
     """
     fetch_all(root)
-    attempts, tries = [], []
+    attempts: list[Entry] = []
+    tries: list[Try] = []
+    played: set[str] = set()
+    left_out: set[str] = set()
     paths = sorted((root / EPISODES).glob("*/*.json"))
     several = len({p.parent for p in paths}) > 1
     for path in paths:
         name = f"{label}#{path.parent.name[:_ID_DIGITS]}" if several else label
         for episode in episodes_in(path):
+            played.update(r.id for r in episode.rollouts)
+            if episode.order > 1:
+                left_out.add(episode.artifact_id)
             if episode.order > 1 or not episode.counts:
                 continue
             episode = episode.by(rule)
@@ -49,25 +60,60 @@ def read_store(
             reward = episode.reward(alpha=alpha, kind=kind)
             tries.append(_try(episode, f"{label}#{path.parent.name}", injector, reward))
             attempts += _attempts(episode, name)
-    return attempts, tries
+    solved = [
+        attempt.by(rule) for attempt in _solved(root) if attempt.task not in left_out and attempt.id not in played
+    ]
+    return attempts + _numbered(solved, {(a.solver, a.task) for a in attempts}, label, root), tries
 
 
-def unplayed(root: Path) -> int:
-    """Return how many attempts of `ssr solve` a store holds besides those of plays, which alone are comparable."""
-    played = {
-        r.id for path in sorted((root / EPISODES).glob("*/*.json")) for e in episodes_in(path) for r in e.rollouts
-    }
+def unranked(root: Path) -> int:
+    """Return how many attempts of `ssr solve` a board leaves out: their solver has attempted the bug in a play, too."""
+    pairs, played = set(), set()
+    for path in (root / EPISODES).glob("*/*.json"):
+        for episode in episodes_in(path):
+            pairs |= {(r.solver, episode.artifact_id) for r in episode.rollouts}
+            played |= {r.id for r in episode.rollouts}
+    return sum((a.solver, a.task) in pairs for a in _solved(root) if a.id not in played)
+
+
+def _numbered(solved: list[Attempt], played: set[tuple[str, str]], label: str, root: Path) -> list[Entry]:
+    """Return the entries of attempts of `ssr solve`, counted anew: several commands may have made a first one.
+
+    played: the solvers and bugs of plays. All attempts of a play are at bugs that were chosen by chance, and others at
+    the same bug would be more of what somebody wanted to see.
+    """
+    entries: list[Entry] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    for attempt in sorted(solved, key=lambda a: (a.seed, a.attempt, a.id)):
+        entry = Entry.of(attempt, run=label, repo=_repository(root, attempt.task))
+        pair = (entry.solver, entry.task)
+        if pair not in played:
+            entries.append(replace(entry, number=counts[pair]))
+            counts[pair] += 1
+    return entries
+
+
+def _solved(root: Path) -> list[Attempt]:
+    """Return the graded attempts at bugs of a store; those of its plays are among them."""
     bugs = {path.name for path in (root / "artifacts").glob("*")}
-    found = (path.parent.name for path in (root / "rollouts").glob("*/rollout.json") if path.parent.name not in played)
-    return sum(_task_of(root / "rollouts" / name) in bugs for name in found)
+    found = (_attempt(path) for path in sorted((root / "rollouts").glob("*/rollout.json")))
+    return [attempt for attempt in found if attempt is not None and attempt.task in bugs]
 
 
-def _task_of(folder: Path) -> str:
+def _attempt(path: Path) -> Attempt | None:
+    return Attempt.from_json(_object(path))
+
+
+def _repository(root: Path, bug: str) -> str:
+    name = _object(root / "artifacts" / bug / "artifact.json").get("repository")
+    return name if isinstance(name, str) else ""
+
+
+def _object(path: Path) -> Mapping[str, Any]:
     try:
-        grade = Attempt.from_json(json.loads((folder / "rollout.json").read_bytes()))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    return grade.task if grade is not None else ""
+        return json_object(path.read_bytes()) or {}
+    except OSError:
+        return {}
 
 
 def _injector(episode: Episode, by: str, label: str) -> str:

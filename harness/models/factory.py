@@ -60,6 +60,12 @@ def _require_key(name: str, key: str) -> None:
         raise MissingKeyError(f"{name} needs a key: set {variables[0]} in the environment", variable=variables[0])
 
 
+def is_key_of_provider(name: str, variable: str) -> bool:
+    """Return whether a variable is the one that holds the key of the provider of a model PROVIDER/MODEL."""
+    provider = name.partition("/")[0]
+    return variable == _KEYS.get(provider, (f"{provider.upper()}_API_KEY",))[0]
+
+
 def suggestion(name: str) -> str:
     """Return the end of a message about an unknown player: the name as a model of a provider, if litellm knows one."""
     if importlib.util.find_spec("litellm") is None:
@@ -84,6 +90,8 @@ def open_model(
     offered: Mapping[str, Callable[[], Model]] | None = None,
     registry: Registry | None = None,
     key: str = "",
+    keyless: bool = False,
+    retries: bool = True,
 ) -> Model:
     """Return a model that retries, keeps to a budget, and caches replies if `cache` is given.
 
@@ -91,7 +99,7 @@ def open_model(
     litellm or the script. timeout_s: seconds until a reply must be complete. ready_s, vllm_arguments: seconds until a
     server that is started here must be ready, and additional arguments for it. offered: open the models of plugins, by
     the name after `plugin:`. registry: models that are named `model:NAME`, and prices. key: the variable that holds the
-    key; empty for that of the provider.
+    key; empty for that of the provider, or for none if `keyless`. retries: whether requests are repeated.
     Raises SettingsError for an unknown name, MissingExtraError if a package is not installed.
     """
     scheme, _, rest = name.partition(":")
@@ -112,6 +120,8 @@ def open_model(
                 offered=offered,
                 registry={entry.model: replace(entry, model="")},
                 key=entry.key,
+                keyless=entry.keyless,
+                retries=retries,
             )
         except (ModelError, SettingsError) as error:
             if not entry.hidden:
@@ -132,7 +142,8 @@ def open_model(
             url, _, served = rest.partition("#")
             if key:
                 _require_key(masked(name), key)
-            model = model_class(masked(name), url, served, key_variable=key or "SSR_VLLM_KEY", **settings)
+            variable = key or ("" if keyless else "SSR_VLLM_KEY")
+            model = model_class(masked(name), url, served, key_variable=variable, **settings)
         else:
             model_class = importlib.import_module("harness.models.vllm").VllmModel
             model = model_class(rest, ready_s=ready_s, arguments=vllm_arguments, **settings)
@@ -140,7 +151,8 @@ def open_model(
         _require("litellm", "litellm")
         if key:
             settings["key"] = key
-        if key or (not url and cache is None):
+        settings["keyless"] = keyless
+        if key or (not url and not keyless and cache is None):
             _require_key(name, key)
         try:
             model_class = importlib.import_module("harness.models.litellm").LitellmModel
@@ -155,7 +167,8 @@ def open_model(
             f"{name!r} is not a model; use PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), vllm:PATH, "
             f"vllm:URL, model:NAME, plugin:NAME or scripted:FILE{suggestion(name)}"
         )
-    model = BudgetedModel(priced(RetryingModel(model), registry), budget or Budget())
+    model = RetryingModel(model) if retries else model
+    model = BudgetedModel(priced(model, registry), budget or Budget())
     return CachingModel(model, cache) if cache is not None else model
 
 

@@ -59,14 +59,16 @@ class LitellmModel:
         context_tokens: int = 0,
         timeout_s: float = TIMEOUT_S,
         key: str = "",
+        keyless: bool = False,
     ) -> None:
         """url: a custom server (`api_base`). timeout_s: seconds until a reply must be complete.
 
-        key: the environment variable that holds the key; empty for that of the provider.
+        key: the environment variable that holds the key; empty for that of the provider, or for none if `keyless`.
         """
         self.name, self._url, self._timeout_s = name, url, timeout_s
         self._key = os.environ.get(key, "").strip() if key else ""
-        if url and not key and name.startswith("openai/") and not os.environ.get("OPENAI_API_KEY"):
+        needs_none = url and name.startswith("openai/") and not os.environ.get("OPENAI_API_KEY")
+        if not key and (keyless or needs_none):
             # OpenAI's client sends nothing without one, and most servers of one's own need none.
             self._key = "none"
         self.context_tokens = context_tokens or _context_of(name)

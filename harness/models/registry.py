@@ -145,6 +145,8 @@ class Entry:
     """The server of a model named PROVIDER/MODEL."""
     key: str = ""
     """The environment variable that holds its key; empty for the one of its provider, or for `SSR_VLLM_KEY`."""
+    keyless: bool = False
+    """Whether an empty `key` stands for no key."""
     context: TokenCount = 0
     """Tokens of a prompt and its reply; 0 for the server's value."""
     input: Amount | None = None

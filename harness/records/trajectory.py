@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -298,6 +298,18 @@ class Journal:
             yield
         except OSError as error:
             raise StoreWriteError(f"cannot write {self._path}: {error.strerror or error}") from None
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Yield the texts in a JSON value, without the names of its fields: what a search in a trajectory looks at."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from texts_of(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from texts_of(inner)
 
 
 def read_trajectory(path: Path) -> Trajectory:

@@ -34,6 +34,10 @@ class ErrorCode(StrEnum):
     UNKNOWN_TREE = "unknown-tree"
     NO_IMAGES = "no-images"
     """The sandbox of the host has no images."""
+    IMAGE_NOT_ALLOWED = "image-not-allowed"
+    """The host does not pull images of this name."""
+    IMAGE_UNAVAILABLE = "image-unavailable"
+    """The image cannot be pulled, for whatever reason: clients learn nothing about registries."""
     CANCELLED = "cancelled"
     CLOSING = "closing"
     """The host is being stopped."""
@@ -54,6 +58,8 @@ class ErrorCode(StrEnum):
     MEDIA_TYPE = "unsupported-media-type"
     TOO_LARGE = "too-large"
     """The call is larger than the server accepts."""
+    OTHER_SYSTEM = "other-system"
+    """The address is one of another system's server; the message names ours."""
 
 
 class RemoteError(SandboxError):

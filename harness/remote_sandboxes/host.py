@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from harness.remote_sandboxes.calls import (
@@ -45,7 +46,8 @@ from harness.remote_sandboxes.open_sandbox import OpenSandbox, search_path
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache
 from harness.remote_sandboxes.trees import tree_id
-from pytest_ssr.errors import SsrError
+from pytest_ssr.errors import SandboxError, SsrError
+from pytest_ssr.escaping import escaped_line
 from pytest_ssr.interrupts import background, is_stopped, pause, raise_if_stopped
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox.host import checked_readable
@@ -87,6 +89,8 @@ class HostSettings:
     """The interpreter that sandboxes without an image show first on PATH; None for the host's own."""
     readable: Sequence[Path] = ()
     """More folders that sandboxes without an image show; clients may request only what lies below."""
+    images: Sequence[str] = ()
+    """Patterns of the names of images that clients may have pulled; without any, those of Docker Hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +350,23 @@ class SandboxHost:
         provider = self._images()
         if not _IMAGE.fullmatch(call.image):
             raise RemoteError(ErrorCode.MALFORMED, "this cannot be the name of an image")
-        return reply_of(provider.pull(call.image))
+        if not self._may_pull(call.image):
+            raise RemoteError(ErrorCode.IMAGE_NOT_ALLOWED, "the server does not pull this image; see its --images")
+        # An engine that is away is no secret.
+        provider.local_images()
+        try:
+            return reply_of(provider.pull(call.image))
+        except SandboxError as error:
+            # Whether a registry is there, has no such image or refuses it is for the operator.
+            print(f"ssr sandbox-server: {call.image}: {escaped_line(str(error))}", file=sys.stderr, flush=True)
+            message = "the image cannot be pulled; the server's log has the cause"
+            raise RemoteError(ErrorCode.IMAGE_UNAVAILABLE, message) from None
+
+    def _may_pull(self, image: str) -> bool:
+        if self.settings.images:
+            return any(fnmatchcase(image, pattern) for pattern in self.settings.images)
+        registry, slash, _ = image.partition("/")
+        return not slash or not ("." in registry or ":" in registry or registry == "localhost")
 
     def _images(self) -> HoldsImages:
         if not isinstance(self._provider, HoldsImages):

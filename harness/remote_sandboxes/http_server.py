@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, StreamingResponse
 
 from harness.models.urls import is_loopback
+from harness.other_systems import SERVER_ROUTES
 from harness.remote_sandboxes import rest
 from harness.remote_sandboxes.calls import ARGUMENTS, Arguments, ErrorCode, Refusal, RemoteError
 from harness.remote_sandboxes.frames import FrameKind, frame
@@ -104,6 +105,9 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
         method, path = rest.route_of(kind)
         app.add_api_route(path, call_in_json(kind, has_key=method == rest.POST), methods=[method])
 
+    for path, here in SERVER_ROUTES.items():
+        app.add_api_route(path, _elsewhere(path, here), methods=[rest.GET, rest.POST])
+
     @app.get(DESCRIPTION)
     async def description() -> Response:
         """Return the description of the calls in JSON."""
@@ -121,6 +125,13 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
         return Response(status_code=400)
 
     return app
+
+
+def _elsewhere(path: str, here: str) -> Callable[[], Awaitable[Response]]:
+    async def refuse() -> Response:
+        raise RemoteError(ErrorCode.OTHER_SYSTEM, f"{path} is an address of another system; {here} does the same here")
+
+    return refuse
 
 
 async def _reply(running: RunningCall, hold_s: float) -> Reply | None:

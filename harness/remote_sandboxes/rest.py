@@ -33,6 +33,8 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.UNKNOWN_SANDBOX: HTTPStatus.NOT_FOUND,
     ErrorCode.UNKNOWN_TREE: HTTPStatus.NOT_FOUND,
     ErrorCode.NO_IMAGES: HTTPStatus.NOT_IMPLEMENTED,
+    ErrorCode.IMAGE_NOT_ALLOWED: HTTPStatus.FORBIDDEN,
+    ErrorCode.IMAGE_UNAVAILABLE: HTTPStatus.BAD_GATEWAY,
     ErrorCode.CANCELLED: HTTPStatus.CONFLICT,
     ErrorCode.CLOSING: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.FORGOTTEN: HTTPStatus.GONE,
@@ -45,6 +47,7 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.BROWSER: HTTPStatus.FORBIDDEN,
     ErrorCode.MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     ErrorCode.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ErrorCode.OTHER_SYSTEM: HTTPStatus.NOT_FOUND,
 }
 GET, POST = "GET", "POST"
 _ROUTES = {Operation.LIST_IMAGES: (GET, "/images"), Operation.PULL_IMAGE: (POST, "/images")}

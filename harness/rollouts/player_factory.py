@@ -193,7 +193,7 @@ class PlayerFactory:
         if model.startswith(NAMED):
             name, entry = model, entry_of(model.removeprefix(NAMED), self.registry)
             model, url = entry.model, entry.url
-            if entry.key or (entry.url and entry.hidden):
+            if entry.key or entry.keyless or (entry.url and entry.hidden):
                 raise SettingsError(
                     f"{MINI}{name}: mini-swe-agent takes the key from its provider's variable, and in a job models of "
                     "providers alone"

@@ -14,6 +14,7 @@ from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
+from harness.database.engine import impatient
 from harness.database.records import DatabaseRecords
 from harness.service.access import AccessMiddleware, AccessRules
 from harness.service.api import events, results, summaries, work
@@ -35,9 +36,12 @@ from harness.service.sessions import Sessions, login_router
 from harness.service.streams import MAX_STREAMS, Streams
 from harness.service.tokens import Scope, Tokens
 from harness.service.tracing import start_tracing
+from harness.settings.service import MODEL_KEYS
 from pytest_ssr import __version__
 
 LOOPBACK = "127.0.0.1"
+_DATABASE_WAIT_S = 5.0
+"""A request that waits has a thread, of which there are 40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,10 @@ class ServiceSettings:
     access: AccessRules = field(default_factory=AccessRules)
     roots: Sequence[Path] = ()
     """Folders whose projects may be added."""
+    model_keys: Sequence[str] = MODEL_KEYS
+    """Patterns of the variables whose keys the test of a registered model may use."""
+    database_wait_s: float = _DATABASE_WAIT_S
+    """How long a request waits for other writers of SQLite, before the service is unavailable for it."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_streams: int = MAX_STREAMS
 
@@ -61,6 +69,7 @@ class Readiness(BaseModel):
 def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None) -> FastAPI:
     """Return the application for the results in these records; by default it answers to this machine alone."""
     settings = settings or ServiceSettings()
+    records = DatabaseRecords(impatient(records.engine, settings.database_wait_s), records.blobs)
     reads = Reads(records)
     tokens, sessions, failures = Tokens(records.engine), Sessions(), failed_logins()
     streams = Streams(reads, tokens, max_streams=settings.max_streams)
@@ -84,7 +93,7 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     app.state.queries, app.state.streams = reads, streams
     app.state.metrics = Metrics(records.engine, records.blobs.root, lambda: streams.count)
     app.state.projects, app.state.queue = Projects(records.engine, settings.roots), JobQueue(records.engine)
-    app.state.models = RegisteredModels(records.engine)
+    app.state.models, app.state.model_keys = RegisteredModels(records.engine), settings.model_keys
     app.add_middleware(EntityTagMiddleware)
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, rules=settings.access, tokens=tokens, sessions=sessions, failures=failures)
@@ -97,7 +106,7 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     app.include_router(login_router(tokens, sessions, failures))
     pages = Pages(reads, has_login=not settings.access.is_loopback)
     app.include_router(dashboard_router(pages))
-    app.include_router(work_router(pages, app.state.queue, app.state.projects, app.state.models))
+    app.include_router(work_router(pages, app.state.queue, app.state.projects, app.state.models, settings.model_keys))
     app.mount("/static", static_files())
     app.state.stop_tracing = start_tracing(app)
     return app

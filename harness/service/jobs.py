@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -17,10 +17,11 @@ from harness.models.factory import NAMED
 from harness.models.registry import Registry
 from harness.service.projects import IMAGE, Project
 from harness.service.queue import Job, JobKind
-from harness.service.registered_models import NAME, ROLES, models_in
+from harness.service.registered_models import NAME, ROLES, for_use, models_in
 from harness.settings.commands import InjectSettings, PlaySettings, SolveSettings, ValidateSettings
 from harness.settings.plan import CommandSettings, Leaf, Origin, OriginKind, build, leaves_of
 from harness.settings.results import ExportSettings, LeaderboardSettings
+from harness.settings.service import MODEL_KEYS
 from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.options import INJECTOR_NAMES, Option
 from pytest_ssr.storage.store import Store, resolve_artifact
@@ -288,12 +289,19 @@ class Plan:
 
 
 def plan_of(
-    job: Job, project: Project | None, store: Store, *, sandbox: str = "auto", models: Registry | None = None
+    job: Job,
+    project: Project | None,
+    store: Store,
+    *,
+    sandbox: str = "auto",
+    models: Registry | None = None,
+    model_keys: Sequence[str] = MODEL_KEYS,
 ) -> Plan:
     """Return the commands of a job.
 
-    sandbox: the one of the worker, unless the project has an image. models: the registered ones. Raises
-    ProjectError if the project is not here, ArtifactError if the artifact is not in the store.
+    sandbox: the one of the worker, unless the project has an image. models: the registered ones. model_keys: patterns
+    of the variables whose keys they may use. Raises ProjectError if the project is not here, ArtifactError if the
+    artifact is not in the store, KeyNotAllowedError for a model with another key.
     """
     models = models or {}
     checked = validated(job.kind, job.settings, models)
@@ -314,7 +322,7 @@ def plan_of(
         _require_folder(folder_of_project)
     flags += [f"--store={store.root}", "--json", *_environment(project, sandbox)]
     files = {}
-    if used := {name: asdict(replace(models[name], hidden=True)) for name in models_in(checked).values()}:
+    if used := {name: asdict(for_use(name, models[name], model_keys)) for name in models_in(checked).values()}:
         # The command learns of no other, and readers of its errors nothing of their servers.
         files[_MODELS_FILE] = json.dumps(used)
         flags.append(f"--models={_MODELS_FILE}")

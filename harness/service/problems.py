@@ -10,10 +10,11 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from harness.other_systems import route_here
 from harness.service.job import QueueError, QueueErrorCode
 from harness.service.logs import logger
 from harness.service.projects import ProjectErrorCode, ProjectRefusedError
@@ -80,6 +81,7 @@ class ProblemDetails(BaseModel):
     code: ProblemCode
     request_id: str
     errors: list[InvalidPart] = []
+    instead: str = Field("", description="for an address of another system: the one that does the same here")
 
 
 class ProblemError(SsrError):
@@ -112,6 +114,7 @@ def problem_response(
     *,
     headers: Mapping[str, str] | None = None,
     errors: Sequence[Mapping[str, Any]] = (),
+    instead: str = "",
 ) -> Response:
     """Return the answer to a request that failed."""
     status = _STATUSES[code]
@@ -125,6 +128,8 @@ def problem_response(
     }
     if errors:
         content["errors"] = list(errors)
+    if instead:
+        content["instead"] = instead
     body = json.dumps(content).encode()
     return Response(body, int(status), headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
@@ -174,7 +179,9 @@ def add_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def http(request: Request, error: HTTPException) -> Response:
         code, detail = _OF_STATUS.get(error.status_code, (ProblemCode.INVALID_REQUEST, "the request is not valid"))
-        return problem_response(code, detail, _id(request), headers=error.headers)
+        instead = route_here(request.url.path) if code is ProblemCode.NOT_FOUND else ""
+        detail += f"; {instead} does the same here" if instead else ""
+        return problem_response(code, detail, _id(request), headers=error.headers, instead=instead)
 
 
 _OF_QUEUE = {QueueErrorCode.NO_BUDGET: ProblemCode.INVALID_REQUEST, QueueErrorCode.QUOTA: ProblemCode.QUOTA_SPENT}

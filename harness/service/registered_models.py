@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 
 import sqlalchemy as sa
 
 from harness.database.engine import describing, reading
 from harness.database.indexing import replace_rows
 from harness.database.schema import models
-from harness.models.factory import NAMED, is_model
+from harness.models.factory import NAMED, is_key_of_provider, is_model
 from harness.models.registry import Entry, read_entry
 from pytest_ssr.errors import SettingsError
 
@@ -22,6 +23,14 @@ ROLES = ("injector", "solver", "judge")
 """Settings of jobs that may name a model."""
 _MOST = 200
 _MAX_CHARS = 500
+
+
+class KeyNotAllowedError(SettingsError):
+    """A registered model names a variable that the operator of the process does not let it use."""
+
+    def __init__(self, message: str, *, variable: str) -> None:
+        super().__init__(message)
+        self.variable = variable
 
 
 class RegisteredModels:
@@ -58,6 +67,23 @@ class RegisteredModels:
         """Remove a model; False if it does not exist. Jobs that wait for it fail."""
         with describing(self._engine.url), self._engine.begin() as connection:
             return connection.execute(sa.delete(models).where(models.c.name == name)).rowcount > 0
+
+
+def for_use(name: str, entry: Entry, keys: Sequence[str]) -> Entry:
+    """Return a registered model as a process may use it, whose variables are not all for the model's server.
+
+    keys: patterns of the variables that it may use; that of a provider is also for the provider's own server. A server
+    of another address gets no key but the one of `key`. Errors show nothing of the server. Raises KeyNotAllowedError.
+    """
+    # Names of litellm may hold an address, such as huggingface/https://HOST.
+    has_address = bool(entry.url) or "://" in entry.model or "arn:" in entry.model
+    is_own = not has_address and is_key_of_provider(entry.model, entry.key)
+    if entry.key and not is_own and not any(fnmatchcase(entry.key, pattern) for pattern in keys):
+        raise KeyNotAllowedError(
+            f"model:{name} may not use the variable {entry.key}; whoever runs the workers allows it by --model-keys",
+            variable=entry.key,
+        )
+    return replace(entry, hidden=True, keyless=has_address and not entry.key)
 
 
 def models_in(settings: Mapping[str, object]) -> dict[str, str]:

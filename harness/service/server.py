@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from harness.service.logs import logger
 from harness.service.streams import Streams
+from harness.settings.service import MODEL_KEYS
 from harness.web import server_config
 from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 
@@ -64,11 +65,15 @@ def run(app: FastAPI, listening: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def worker_processes(store: Path, count: int) -> Iterator[None]:
-    """Run workers until the end of the block; one that ends is started again."""
+def worker_processes(store: Path, count: int, model_keys: Sequence[str] = MODEL_KEYS) -> Iterator[None]:
+    """Run workers until the end of the block; one that ends is started again.
+
+    model_keys: patterns of the variables whose keys registered models may use.
+    """
     stopped = threading.Event()
     prefix = die_with_parent() if count else ()
     argv = [*prefix, sys.executable, "-m", "harness.cli", "worker", str(store)]
+    argv += [f"--model-keys={pattern}" for pattern in model_keys]
     threads = [threading.Thread(target=_keep_running, args=(argv, stopped)) for _ in range(count)]
     for thread in threads:
         thread.start()

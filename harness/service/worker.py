@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from harness.service.queue import (
 )
 from harness.service.registered_models import RegisteredModels
 from harness.service.worker_row import WorkerRow, WorkerStatus
+from harness.settings.service import MODEL_KEYS
 from pytest_ssr.errors import SsrError, StoreError
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.interrupts import pause, uninterrupted
@@ -71,6 +72,7 @@ _CODES = {
     "ModelUnavailableError": JobErrorCode.MODEL,
     "ServersAwayError": JobErrorCode.MODEL,
     "MissingKeyError": JobErrorCode.MODEL,
+    "KeyNotAllowedError": JobErrorCode.MODEL,
     "BudgetSpentError": JobErrorCode.MODEL,
     "StoreError": JobErrorCode.STORE,
     "StoreWriteError": JobErrorCode.STORE,
@@ -161,15 +163,18 @@ class Worker:
         *,
         jobs_at_once: int = 1,
         sandbox: str = "auto",
+        model_keys: Sequence[str] = MODEL_KEYS,
         lease_s: float = LEASE_S,
         planner: Planner | None = None,
     ) -> None:
-        """records: the database of the store. planner: returns the commands of a job; those of `ssr` by default."""
+        """records: the database of the store. model_keys: patterns of the variables whose keys registered models may
+        use. planner: returns the commands of a job; those of `ssr` by default.
+        """
         self._store, self._records, self._jobs_at_once = store, records, jobs_at_once
         self._queue = JobQueue(records.engine, lease_s=lease_s)
         self._projects = Projects(records.engine)
         self._row = WorkerRow(records.engine, sandbox)
-        self._planner = planner or self._plan
+        self._planner, self._model_keys = planner or self._plan, model_keys
         self._running: list[_Running] = []
         self._claim_at = self._heartbeat_at = self._use_database_at = 0.0
 
@@ -331,7 +336,7 @@ class Worker:
     def _plan(self, job: Job) -> Plan:
         project = self._projects.get(job.project_id) if job.project_id else None
         models = RegisteredModels(self._records.engine).all()
-        return plan_of(job, project, self._store, sandbox=self._row.sandbox, models=models)
+        return plan_of(job, project, self._store, sandbox=self._row.sandbox, models=models, model_keys=self._model_keys)
 
     def _outcome(self, running: _Running, process: JobProcess, code: int) -> Outcome:
         running.read(is_over=True)

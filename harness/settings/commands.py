@@ -136,6 +136,9 @@ class ShowSettings(CommandSettings):
         is_argument=True,
     )
     store: Path | None = shared("store", help="store of the artifact or rollout (default: .ssr)")
+    grep: str | None = option(
+        None, "PATTERN", "show only the steps of a rollout in which this regular expression is found", is_own=True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

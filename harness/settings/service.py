@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from harness.settings.plan import CommandSettings
 from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
 
+MODEL_KEYS = ("SSR_MODEL_KEY_*", "SSR_VLLM_KEY")
+"""Patterns of the variables whose keys registered models may use, unless the operator chooses others."""
 _LEASE_S = 60
 _HERE = Path(".ssr")
 _STORE = "a store; a folder that does not exist becomes one"
@@ -63,7 +65,19 @@ class SandboxServerSettings(CommandSettings):
         is_own=True,
     )
     cache_bytes: int = option(2 << 30, "BYTES", "size of the trees that are kept", bound=AT_LEAST_1, is_own=True)
+    images: tuple[str, ...] = option(
+        (),
+        "PATTERN",
+        "images that clients may have pulled, such as 'ghcr.io/team/*'; can be repeated (default: those of Docker Hub)",
+        is_own=True,
+        is_personal=True,
+    )
     token_file: Path | None = option(None, "FILE", "read the token from this file", is_own=True, is_personal=True)
+
+
+def _model_keys() -> Any:
+    text = "a variable, or a pattern of some, whose keys registered models may use; can be repeated"
+    return option(MODEL_KEYS, "NAME", text, is_personal=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,7 @@ class ServeSettings(CommandSettings):
         "register the models in this file (as for ssr play --models), which jobs can use",
         is_personal=True,
     )
+    model_keys: tuple[str, ...] = _model_keys()
     rate: float = option(100.0, "N", "requests per second of one client; 0 for no limit", bound=NOT_NEGATIVE)
 
 
@@ -143,6 +158,7 @@ class WorkerSettings(CommandSettings):
     store: Path = required("STORE", "the store of the service; created if it does not exist", is_argument=True)
     jobs_at_once: int = option(1, "N", "parallel jobs", bound=AT_LEAST_1)
     sandbox: str = shared("sandbox", help="where projects without an image run; see ssr doctor")
+    model_keys: tuple[str, ...] = _model_keys()
     database: str = option(
         "sqlite",
         "URL",

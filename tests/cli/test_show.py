@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from rollout_parts import keep, played, store
 
+from harness.cli.commands.show import show
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.records.messages import ASSISTANT, USER, Message, Reply
 from harness.records.trajectory import REWARDS, ExitReason, Journal, ModelCall, Step, Trajectory
+from harness.settings.commands import ShowSettings
+from pytest_ssr.errors import SettingsError
 
 CODE = "\x1b[31mred"
 
@@ -98,3 +101,23 @@ def test_a_trajectory_without_steps_or_with_a_wrong_index_is_shown(
         line.update({"assistant_index": 99} if line["event"] == "call" else {})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [step["tool"] for step in shown(capsys, path)["steps"]] == ["", ""]
+
+
+def test_steps_are_found_by_a_regular_expression(episode: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [step["number"] for step in shown(capsys, episode)["steps"]] == [1, 2, 3]
+    for pattern, numbers in (("^cat .*py$", [1]), ("H.\\.", [2]), ("saw [02]", [1, 3]), ("submit", [3])):
+        assert [step["number"] for step in shown(capsys, episode, "--grep", pattern)["steps"]] == numbers
+    assert main(["show", str(episode), "--grep", "saw 1"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "step 2" in out.splitlines()
+    assert "step 1" not in out.splitlines()
+    assert main(["show", str(episode), "--grep", "nothing like it"]) == ExitCode.NO
+
+
+def test_a_pattern_that_cannot_be_used(episode: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        show(ShowSettings(artifact=str(episode), grep="("))
+    assert caught.value.option == "grep"
+    with pytest.raises(SettingsError) as caught:
+        show(ShowSettings(artifact=str(tmp_path), grep="x"))
+    assert caught.value.option == "grep"

@@ -14,6 +14,7 @@ from proven import Proven
 
 from harness.cli.app import TRAINERS, parse
 from harness.cli.main import main
+from harness.cli.unknown_variables import UnknownVariable, unknown_variables
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
@@ -55,6 +56,13 @@ def test_the_trainer_of_the_documentation_learns(
     means = json.loads(capsys.readouterr().out)
     assert means == json.loads((tmp_path / "bandit.json").read_text())
     assert (max(means, key=means.get), max(means.values()), min(means.values())) == ("s/ - / + /", 1.0, -1.0)
+
+
+@pytest.mark.usefixtures("site")
+def test_its_variables_are_known() -> None:
+    assert unknown_variables({"SSR_EPISODES": "4", "SSR_EPISODEN": "4"}) == [
+        UnknownVariable("SSR_EPISODEN", "SSR_EPISODES")
+    ]
 
 
 @pytest.mark.usefixtures("site")

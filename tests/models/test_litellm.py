@@ -230,6 +230,15 @@ def test_a_server_of_one_s_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> 
     assert KEY not in str(served.keys)
 
 
+@pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
+def test_a_keyless_entry_sends_no_key_of_the_environment(name: str) -> None:
+    with serving(message("fine")) as served:
+        registry = {"own": Entry(name, url=f"{served.url}/v1", keyless=True)}
+        open_model("model:own", registry=registry).reply(MESSAGES[:1], tools=(), sampling=Sampling(max_tokens=5))
+    assert len(served.keys) == 1
+    assert KEY not in str(served.keys)
+
+
 def test_secrets_are_masked_before_truncation() -> None:
     from harness.models.litellm import _convert_error
 

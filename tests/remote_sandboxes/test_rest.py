@@ -22,6 +22,7 @@ import jsonschema
 import pytest
 from remote_hosts import TOKEN, served_host
 
+from harness.other_systems import SERVER_ROUTES
 from harness.remote_sandboxes import rest
 from harness.remote_sandboxes.async_client import AsyncSandboxClient
 from harness.remote_sandboxes.calls import ErrorCode, Exec, RemoteError
@@ -97,6 +98,13 @@ def test_the_description_is_openapi(served: tuple[str, SandboxHost]) -> None:
     schema.validate()
     assert len(list(schema.get_all_operations())) == len(rest.ARGUMENTS)
     assert rest.STATUSES.keys() == set(ErrorCode)
+
+
+@pytest.mark.parametrize(("path", "here"), SERVER_ROUTES.items())
+def test_an_address_of_another_system_names_the_one_here(served: tuple[str, SandboxHost], path: str, here: str) -> None:
+    response = httpx.post(f"{served[0]}{path}", json={})
+    assert (response.status_code, response.json()["code"]) == (404, ErrorCode.OTHER_SYSTEM)
+    assert here in response.json()["message"]
 
 
 def test_a_sandbox_in_json(client: Client, served: tuple[str, SandboxHost]) -> None:
@@ -202,11 +210,14 @@ class Engine(ProcessProvider):
         return list(self.images.values())
 
     def pull(self, image: str) -> Image:
+        if "absent" in image:
+            raise SandboxUnavailableError(f"{image}: {image.rpartition('-')[2]}")
         return self.images.setdefault(image, Image(image, "sha256:2", 2))
 
 
 def test_images_are_listed_and_pulled() -> None:
-    with served_host(Engine(), token=TOKEN) as (url, _):
+    settings = HostSettings(images=["box:*", "team.example:5000/*"])
+    with served_host(Engine(), settings, token=TOKEN) as (url, _):
         client, key = Client(url), secrets.token_hex(16)
         box = {"name": "box:1", "id": "sha256:1", "size_bytes": 1}
         assert client.images() == {"images": [box]}
@@ -218,6 +229,35 @@ def test_images_are_listed_and_pulled() -> None:
         assert httpx.get(f"{url}/images").status_code == 401
         for name in ("", "../containers", "a/../b", "a b", "/a", "a\n", "ä"):
             assert client.refusal("/images", {"image": name}) == (400, ErrorCode.MALFORMED)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "allowed", "refused"),
+    [
+        (
+            (),
+            ["python:3.13", "swebench/x:latest", "absent"],
+            ["10.0.0.7:5000/x", "localhost/x", "ghcr.io/a/b", "a:1/b"],
+        ),
+        (("ghcr.io/team/*",), ["ghcr.io/team/a/b:1"], ["ghcr.io/other/a", "python:3.13", "x/ghcr.io/team/a"]),
+    ],
+)
+def test_only_some_images_are_pulled(patterns: tuple[str, ...], allowed: list[str], refused: list[str]) -> None:
+    with served_host(Engine(), HostSettings(images=patterns), token=TOKEN) as (url, _):
+        client = Client(url)
+        for name in refused:
+            assert client.refusal("/images", {"image": name}) == (403, ErrorCode.IMAGE_NOT_ALLOWED)
+        statuses = [client.post("/images", {"image": name}).status_code for name in allowed]
+        assert set(statuses) <= {200, 502}
+
+
+def test_a_client_does_not_learn_why_an_image_cannot_be_pulled(capsys: pytest.CaptureFixture[str]) -> None:
+    with served_host(Engine(), token=TOKEN) as (url, _):
+        answers = [Client(url).post("/images", {"image": f"absent-{why}"}) for why in ("refused", "unknown")]
+    assert {(a.status_code, a.json()["code"]) for a in answers} == {(502, ErrorCode.IMAGE_UNAVAILABLE)}
+    assert answers[0].json() == answers[1].json()
+    err = capsys.readouterr().err
+    assert ("absent-refused" in err, "absent-unknown" in err) == (True, True)
 
 
 def test_a_server_without_images_says_so(client: Client) -> None:
@@ -236,13 +276,13 @@ def test_an_image_is_pulled_by_the_engine_of_a_server() -> None:
     engine.images.push(name)
     engine.images.remove(name)
     try:
-        with served_host(provider, token=TOKEN) as (url, _):
+        with served_host(provider, HostSettings(images=[f"{registry}/*"]), token=TOKEN) as (url, _):
             client = Client(url)
             assert name not in {image["name"] for image in client.images()["images"]}
             pulled = client.post("/images", {"image": name}).json()
             assert pulled in client.images()["images"]
             absent = client.refusal("/images", {"image": f"{registry}/pulled/absent:1"})
-            assert absent == (503, ErrorCode.UNAVAILABLE)
+            assert absent == (502, ErrorCode.IMAGE_UNAVAILABLE)
     finally:
         engine.images.remove(name)
         provider.close()

@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import shutil
+import sqlite3
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,45 @@ def code_of(response: Any) -> str:
     return str(response.json()["code"])
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "instead"),
+    [
+        ("GET", "/api/v1/environments", "/api/v1/projects"),
+        ("DELETE", "/api/v1/environments/7", "/api/v1/projects/ID"),
+        ("POST", "/api/v1/episodes/7/cancel", "/api/v1/jobs/ID/cancel"),
+        ("GET", "/api/v1/episodes/7/validation", "/api/v1/artifacts/ID/verdict"),
+        ("GET", "/api/v1/nothing", None),
+    ],
+)
+def test_an_address_of_another_system_names_the_one_here(
+    client: TestClient, method: str, path: str, instead: str | None
+) -> None:
+    response = client.request(method, path)
+    assert code_of(response) == "not-found"
+    assert response.json().get("instead") == instead
+
+
+def test_a_locked_database_is_waited_for_only_briefly(tmp_path: Path) -> None:
+    records = records_of(share_store(tmp_path / "store").root)
+    settings = ServiceSettings(database_wait_s=0.2)
+    with TestClient(create_app(records, settings), base_url=LOCAL, raise_server_exceptions=False) as client:
+        held = sqlite3.connect(tmp_path / "store" / "ssr.db", isolation_level=None, check_same_thread=False)
+        held.execute("BEGIN IMMEDIATE")
+        # A request that waits for it would succeed in the end.
+        watchdog = threading.Timer(20, held.rollback)
+        watchdog.start()
+        answer = client.post("/api/v1/jobs", json={"kind": "leaderboard"})
+        assert code_of(answer) == "unavailable"
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert client.get("/api/v1/jobs").json()["items"] == [], "what only reads goes on"
+        watchdog.cancel()
+        held.rollback()
+        held.close()
+        assert client.post("/api/v1/jobs", json={"kind": "leaderboard"}).status_code == 201
+    close_engines()
+
+
 LISTS = {"runs": "run", "episodes": "number", "artifacts": "id", "attempts": "id", "candidates": "path"}
 
 
@@ -133,6 +174,18 @@ def test_one_of_each_kind(client: TestClient) -> None:
     assert {path: client.get(f"/api/v1/{path}").status_code for path in paths} == dict.fromkeys(paths, 200)
     assert client.get(f"/api/v1/attempts/{ATTEMPT}/trajectory").text.startswith("{")
     assert client.get(f"/api/v1/artifacts/{ARTIFACT}/verdict").json()["artifact_id"] == ARTIFACT
+
+
+def test_lines_of_a_trajectory_are_found(client: TestClient) -> None:
+    path = f"/api/v1/attempts/{ATTEMPT}/trajectory"
+    whole = client.get(path).text.splitlines()
+    found = [json.loads(line) for line in client.get(path, params={"search": "The TESTS"}).text.splitlines()]
+    assert 0 < len(found) < len(whole)
+    assert [{"line": each["line"], **json.loads(whole[each["line"] - 1])} for each in found] == found
+    assert all("the tests" in str(list(each.values())).lower() for each in found)
+    assert client.get(path, params={"search": "nothing like it"}).text == ""
+    assert client.get(path, params={"search": "rollout_id"}).text == "", "the names of fields are not searched"
+    assert code_of(client.get("/api/v1/attempts/none/trajectory", params={"search": "x"})) == "not-found"
 
 
 def test_what_jobs_made_can_be_read(filled: DatabaseRecords, client: TestClient) -> None:

@@ -137,6 +137,43 @@ def test_pages_in_a_browser(served, browser, width, scheme):
 
 
 @pytest.mark.browser
+def test_steps_are_searched_in_a_browser(served, browser):
+    address, records = served
+    folder, count = "rollouts/" + "c" * 24, 2_000
+    header = {"event": "rollout", "task_id": ARTIFACT, "role": "solver", "attempt": 1, "model": "long"}
+    lines = [header, {"event": "message", "role": "system", "content": "Repair."}]
+    for n in range(count):
+        call = {"id": str(n), "name": "bash", "arguments": {"command": f"cat file-{n}.py"}, "raw": ""}
+        lines += [
+            {"event": "message", "role": "assistant", "content": f"I read file {n}.", "tool_calls": [call]},
+            {"event": "call", "sent": list(range(n))},
+            {"event": "message", "role": "tool", "content": f"{n} " * 500 + f"Needle{n}.", "tool_call_id": str(n)},
+        ]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    records.put({f"{folder}/trajectory.jsonl": text.encode()})
+    page, problems = browser.new_page(), []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{address}/attempts/{'c' * 24}")
+    steps = page.locator(".steps > li")
+    assert steps.count() == count + 1
+    for sought, numbers in (
+        ("needle1234.", [1234]),
+        ("i read file 199", [199, *range(1990, 2000)]),
+        ("FILE-19.PY", [19]),
+    ):
+        page.get_by_label("Search in the steps").fill(sought)
+        page.locator(".step-search output", has_text=re.compile(f"^{len(numbers)} of {count + 1} ")).wait_for()
+        shown = steps.evaluate_all("all => all.filter(each => !each.hidden).map(each => each.textContent)")
+        assert [f"I read file {n}." in text for n, text in zip(numbers, shown, strict=True)] == [True] * len(numbers)
+    page.get_by_label("Search in the steps").fill("Needle7.")
+    page.locator(".steps > li:not([hidden]) details[open]", has_text="Needle7.").locator("pre").wait_for()
+    page.get_by_label("Search in the steps").fill("")
+    page.locator(".steps > li[hidden]").first.wait_for(state="detached")
+    page.close()
+    assert problems == []
+
+
+@pytest.mark.browser
 def test_an_open_page_shows_what_happens(served, browser):
     address, records = served
     page = browser.new_page()

@@ -18,6 +18,7 @@ from harness.service.job_process import JobProcess
 from harness.service.jobs import NEED_PROJECT, plan_of, schema_of, settings_of, validated
 from harness.service.projects import Project, ProjectErrorCode, ProjectRefusedError, Projects
 from harness.service.queue import Job, JobKind, JobStatus
+from harness.service.registered_models import KeyNotAllowedError
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.storage.store import Store
 
@@ -136,6 +137,15 @@ def test_a_job_gets_the_models_that_it_names_and_no_others(store: Store, project
     process.kill()
     process.remove()
     assert not plan_of(job_for(JobKind.PLAY, {}), chosen, store, models=MODELS).files
+
+
+def test_a_job_gets_no_key_that_its_model_may_not_use(store: Store, project: Path) -> None:
+    job, chosen = job_for(JobKind.PLAY, EXAMPLES[JobKind.PLAY]), project_at(str(project))
+    models = {name: replace(entry, key="TEAM_KEY") for name, entry in MODELS.items()}
+    with pytest.raises(KeyNotAllowedError):
+        plan_of(job, chosen, store, models=models)
+    plan = plan_of(job, chosen, store, models=models, model_keys=["TEAM_*"])
+    assert "TEAM_KEY" in plan.files["models.json"]
 
 
 @pytest.mark.parametrize("kind", JobKind)

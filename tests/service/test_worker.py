@@ -352,22 +352,26 @@ def test_the_failure_of_a_job_has_a_code_and_a_message(
 def test_a_job_waits_for_a_model_out_of_reach_and_fails_without_a_key(
     records: DatabaseRecords, root: Path, queue: JobQueue, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TEAM_KEY", raising=False)
+    monkeypatch.delenv("SSR_MODEL_KEY_TEAM", raising=False)
     with serving() as closed:
         gone = closed.url
     models, project_id = RegisteredModels(records.engine), add_project(records, project)
     models.put("gone", Entry(f"vllm:{gone}"))
-    models.put("keyless", Entry(f"vllm:{gone}", key="TEAM_KEY"))
+    models.put("keyless", Entry(f"vllm:{gone}", key="SSR_MODEL_KEY_TEAM"))
+    models.put("greedy", Entry(f"vllm:{gone}", key="AWS_SECRET_ACCESS_KEY"))
     worker = Worker(Store(root), records, sandbox="process")
-    for name, code in (("gone", JobErrorCode.MODEL), ("keyless", JobErrorCode.MODEL)):
+    variables = {"gone": "", "keyless": "SSR_MODEL_KEY_TEAM", "greedy": "AWS_SECRET_ACCESS_KEY"}
+    for name, variable in variables.items():
         settings = {"count": 1, "attempts": 1, "solver": f"model:{name}"}
         job_id = queue.submit(JobKind.PLAY, settings, project_id).id
         wait_until(lambda job_id=job_id: job_of(queue, job_id).error_code, turns=worker.turn)  # type: ignore[misc]
         job = job_of(queue, job_id)
-        assert job.error_code is code
+        assert job.error_code is JobErrorCode.MODEL
         assert (job.faults, job.status) == ((1, JobStatus.QUEUED) if name == "gone" else (0, JobStatus.FAILED))
         assert f"model:{name}" in job.error
-        assert ("TEAM_KEY" in job.error) == (name == "keyless")
+        assert [each in job.error for each in variables.values() if each] == [
+            each == variable for each in variables.values() if each
+        ]
         assert gone not in job.error
         assert "\\" not in job.error
         queue.cancel(job_id)

@@ -31,7 +31,7 @@ def leaderboard(settings: LeaderboardSettings) -> int:
     _require_extra()
     from harness.leaderboard.board import make_board
     from harness.leaderboard.loading import read_runs, stores_of
-    from harness.leaderboard.play_stores import unplayed
+    from harness.leaderboard.play_stores import unranked
 
     ranking = _rank_settings(settings)
     results = read_runs(
@@ -44,10 +44,9 @@ def leaderboard(settings: LeaderboardSettings) -> int:
     board = make_board(results, ranking)
     terminal = Terminal(quiet=settings.json)
     for label, root in stores_of(settings.runs):
-        if left_out := unplayed(root):
-            terminal.note(
-                f"{label}: {counted(left_out, 'attempt')} of ssr solve left out; a board compares plays and runs"
-            )
+        if left_out := unranked(root):
+            many = counted(left_out, "attempt")
+            terminal.note(f"{label}: {many} of ssr solve left out: a play has its solver's attempts at the bug")
     with _store_write_errors():
         data = board.to_json() if settings.json or settings.csv else {}
         written = list(_files(settings, board, data))

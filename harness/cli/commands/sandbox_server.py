@@ -56,6 +56,7 @@ def sandbox_server(settings: SandboxServerSettings) -> int:
                 ),
                 python=settings.python,
                 readable=[path.absolute() for path in settings.readable],
+                images=settings.images,
             ),
         )
         url = f"http://{shown_host}:{listening.getsockname()[1]}"

@@ -56,7 +56,7 @@ def serve(settings: ServeSettings) -> int:
     with listen(settings.host, settings.port) as listening:
         set_up_logging()
         roots = settings.root or ([settings.store.absolute().parent] if access.is_loopback else [])
-        app = create_app(records, ServiceSettings(access, roots=roots))
+        app = create_app(records, ServiceSettings(access, roots=roots, model_keys=settings.model_keys))
         for name, entry in registered.items():
             # The others are prices, for commands.
             if entry.model:
@@ -66,7 +66,7 @@ def serve(settings: ServeSettings) -> int:
         if settings.json:
             print(json.dumps({"url": url, "store": str(settings.store)}), flush=True)
         terminal.echo(f"{url} shows {settings.store}; stop it with Ctrl-C")
-        with worker_processes(settings.store, settings.workers):
+        with worker_processes(settings.store, settings.workers, settings.model_keys):
             run(app, listening)
     return ExitCode.DONE
 

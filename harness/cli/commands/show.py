@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.records.attempt import Attempt
 from harness.records.messages import Message
-from harness.records.trajectory import REWARDS, Step, Trajectory, read_trajectory
+from harness.records.trajectory import REWARDS, Step, Trajectory, read_trajectory, texts_of
 from harness.rollouts.runner import DONE, ROLLOUTS, TRAJECTORY
 from harness.settings.commands import ShowSettings
 from pytest_ssr.errors import ArtifactError, SettingsError
@@ -25,20 +26,33 @@ _INDENT = "    "
 
 
 def show(settings: ShowSettings) -> int:
-    """Show an artifact or a rollout."""
+    """Show an artifact or a rollout; return 1 if no step matches --grep."""
+    pattern = _pattern(settings.grep)
     path = _find(settings.artifact, settings.store)
     trajectory = path / TRAJECTORY if path.is_dir() else path
     if not trajectory.is_file():
+        if pattern is not None:
+            raise SettingsError(f"{path} is an artifact; --grep searches the steps of a rollout", option="grep")
         return show_artifact(path, as_json=settings.json)
     data = _described(trajectory)
+    if pattern is not None:
+        data["steps"] = [step for step in data["steps"] if any(map(pattern.search, texts_of(step)))]
+    exit_code = ExitCode.NO if pattern is not None and not data["steps"] else ExitCode.DONE
     if settings.json:
         print(json.dumps(data, indent=1))
-        return ExitCode.DONE
+        return exit_code
     terminal = Terminal()
     terminal.echo(str(trajectory), "heading")
     for line, kind in _lines(data):
         terminal.echo(line, kind)
-    return ExitCode.DONE
+    return exit_code
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text is not None else None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise SettingsError(f"--grep {text!r} is not a regular expression: {error}", option="grep") from None
 
 
 def _find(name: str, store: Path | None) -> Path:
@@ -80,7 +94,8 @@ def _described(path: Path) -> dict[str, Any]:
     recorded = _object(path.parent / REWARDS)
     attempt = Attempt.from_json(_object(path.parent / f"{DONE}.json"))
     rewards = recorded.get("rewards")
-    steps = list(_steps(rollout, rewards if isinstance(rewards, list) else []))
+    found = _steps(rollout, rewards if isinstance(rewards, list) else [])
+    steps = [{"number": number, **step} for number, step in enumerate(found, 1)]
     header = {name: value for name, value in rollout.header().items() if name not in ("schema", "tools")}
     data = {"path": str(path), **header, "steps": steps, **rollout.ending()}
     if attempt is not None:
@@ -142,9 +157,9 @@ def _message(rollout: Trajectory, index: int) -> Message:
 def _lines(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the lines of a rollout with their kinds."""
     yield f"{data['role']} {data['model']}, task {data['task_id']}, attempt {data['attempt']}", ""
-    for number, step in enumerate(data["steps"], 1):
+    for step in data["steps"]:
         yield "", ""
-        yield f"step {number}", "heading"
+        yield f"step {step['number']}", "heading"
         yield from _part("reasoning", step.get("reasoning", ""))
         yield from _part("thought", step.get("thought", ""))
         arguments = step["arguments"]

@@ -36,6 +36,12 @@ def _run(settings: WorkerSettings) -> None:
     records = records_of(store.root)
     if is_new:
         migrate(store.root, records, progress=terminal.status)
-    running = Worker(store, records, jobs_at_once=settings.jobs_at_once, sandbox=settings.sandbox)
+    running = Worker(
+        store,
+        records,
+        jobs_at_once=settings.jobs_at_once,
+        sandbox=settings.sandbox,
+        model_keys=settings.model_keys,
+    )
     terminal.echo(f"worker {running.id[:12]} runs jobs of {store.root}; stop it with Ctrl-C")
     running.run()

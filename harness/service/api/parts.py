@@ -6,6 +6,7 @@ Dependencies are coroutines although they wait for nothing: FastAPI runs each ot
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Generic, TypeVar
@@ -14,12 +15,14 @@ from fastapi import Depends, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, StringConstraints
 
+from harness.records.trajectory import texts_of
 from harness.service.access import Principal, principal_of
 from harness.service.limits import is_known
 from harness.service.problems import ProblemCode, ProblemError, not_found
 from harness.service.queries import MAX_LIMIT, Queries
 from harness.service.rows import Page
 from harness.service.tokens import Scope
+from pytest_ssr.records.decoding import json_object
 
 T = TypeVar("T")
 _MAX_NUMBER = 2**63 - 1
@@ -115,6 +118,23 @@ def stored_file(request: Request, queries: Queries, path: str, media_type: str) 
     # A browser must not show what someone else has written as a page of this service.
     headers["Content-Disposition"] = "attachment"
     return Response(data, media_type=media_type, headers=headers)
+
+
+def found_lines(queries: Queries, path: str, search: str, media_type: str) -> Response:
+    """Return the lines of a file in JSON Lines with a text in one of their values; raises ProblemError."""
+    found = queries.file(path)
+    data = queries.records.get(path) if found is not None and found.size <= _MAX_DOWNLOAD_BYTES else None
+    if found is None or (data is None and found.size <= _MAX_DOWNLOAD_BYTES):
+        raise not_found("file", path.rpartition("/")[2])
+    if data is None:
+        raise ProblemError(ProblemCode.TOO_LARGE, f"the file has {found.size} bytes; read it from the store")
+    text, lines = search.lower(), []
+    for number, line in enumerate(data.splitlines(), 1):
+        # A line that is being written cannot be read.
+        values = json_object(line)
+        if values is not None and any(text in each.lower() for each in texts_of(values)):
+            lines.append(json.dumps({"line": number, **values}) + "\n")
+    return Response("".join(lines), media_type=media_type, headers={"Content-Disposition": "attachment"})
 
 
 def stored_folder(queries: Queries, folder: str) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from harness.service.api import PREFIX
@@ -17,6 +17,7 @@ from harness.service.api.parts import (
     Number,
     Reads,
     Text,
+    found_lines,
     listing,
     stored_file,
     stored_folder,
@@ -37,6 +38,7 @@ from harness.service.rows import (
 )
 
 router = APIRouter(prefix=PREFIX)
+Search = Annotated[str, Query(max_length=200, description="a text in a value of a line, in upper or lower case")]
 
 
 async def _episode_filter(
@@ -197,9 +199,14 @@ def get_attempt_file(request: Request, queries: Reads, attempt_id: Name, name: F
 
 
 @router.get("/attempts/{attempt_id}/trajectory", tags=["attempts"], response_class=Response)
-def get_trajectory(request: Request, queries: Reads, attempt_id: Name) -> Response:
-    """Return the trajectory of an attempt in JSON Lines."""
+def get_trajectory(request: Request, queries: Reads, attempt_id: Name, search: Search = "") -> Response:
+    """Return the trajectory of an attempt in JSON Lines; with `search`, only the lines that contain it.
+
+    A found line has its number in the file, from 1, as `line`.
+    """
     path = f"rollouts/{_attempt(queries, attempt_id).id}/trajectory.jsonl"
+    if search:
+        return found_lines(queries, path, search, "application/jsonl")
     return stored_file(request, queries, path, "application/jsonl")
 
 

@@ -14,6 +14,7 @@ from harness.service.api.parts import Administrator, After, Limit, Listing, Name
 from harness.service.filters import EpisodeFilter, JobFilter
 from harness.service.job import Job, JobKind, JobLine, JobStatus
 from harness.service.jobs import NEED_PROJECT, schema_of, validated
+from harness.service.model_test import ModelTest, tried
 from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
 from harness.service.queries import DEFAULT_LIMIT, MAX_LIMIT, Queries
@@ -273,6 +274,18 @@ def remove_model(models: Models, name: Name, _: Administrator) -> Response:
     if not models.remove(name):
         raise not_found("registered model", name)
     return Response(status_code=204)
+
+
+@router.post("/registered-models/{name}/test", tags=["registered models"])
+def try_model(request: Request, models: Models, name: Name, _: Administrator) -> ModelTest:
+    """Send one short request to a registered model, from the web process, and tell by a code what came of it.
+
+    A key is used only if the web process has it; workers may have others, and another network.
+    """
+    entry = models.all().get(name)
+    if entry is None:
+        raise not_found("registered model", name)
+    return tried(name, entry, request.app.state.model_keys)
 
 
 def _shown(entry: Entry, *, is_admin: bool) -> dict[str, Any]:

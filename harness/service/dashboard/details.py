@@ -31,6 +31,8 @@ _IN_CARDS = frozenset(
 )
 """Fields of an attempt's record that its page shows by other names."""
 _MOST_TESTS = 1_000
+_MOST_TRAJECTORY_BYTES = 64 << 20
+"""Most of a long one are the numbers of the messages that each call sent."""
 _MOST_NUMBER = 19
 """Digits of a number that a database holds."""
 
@@ -221,7 +223,8 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
     row = reads.attempt_details(attempt_id)
     if row is None:
         return None
-    transcript = read_transcript(reads.text(f"rollouts/{row.id}/trajectory.jsonl") or "")
+    path = f"rollouts/{row.id}/trajectory.jsonl"
+    transcript = read_transcript(reads.text(path, most_bytes=_MOST_TRAJECTORY_BYTES) or "")
     cards = [
         ("Model", row.player),
         ("Role", row.role),

@@ -107,11 +107,11 @@ class Reads(Queries):
             statement = statement.where(candidates.c.campaign == campaign)
         return [(row, self.record(row.path)) for row in self._rows(statement.limit(_MOST_DIFFS))]
 
-    def text(self, path: str) -> str | None:
+    def text(self, path: str, *, most_bytes: int = _MOST_BYTES) -> str | None:
         """Return the beginning of a file as text, or None if it does not exist."""
         try:
             data = self.records.get(path)
         except StoreError:
             # The database has it and the blobs do not: `ssr store check` reports it.
             return None
-        return None if data is None else data[:_MOST_BYTES].decode(errors="replace")
+        return None if data is None else data[:most_bytes].decode(errors="replace")

@@ -13,6 +13,7 @@ from harness.service.dashboard.charts import Chart, column_chart, line_chart
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import amount, cost, percent, short_count
 from harness.service.filters import EpisodeFilter
+from harness.service.model_test import ModelTest
 from harness.service.rows import EpisodeRow, Page, RoundRow, RunRow
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.rate_interval import interval
@@ -85,6 +86,8 @@ class ModelsPage:
     entered: Mapping[str, str] = field(default_factory=dict)
     """What was entered in the form, by the name of the field."""
     error: str = ""
+    tested: ModelTest | None = None
+    """The result of a test that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

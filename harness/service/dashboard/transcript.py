@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,10 @@ from markupsafe import Markup
 
 from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_code, highlighted_diff
 
-MOST_TURNS = 300
-"""A page with more steps would be slow to draw."""
+MOST_TURNS = 5_000
+"""A page with more steps would be slow to load."""
+_CALL = '{"event": "call",'
+"""The beginning of a line that a page does not need: with all calls, a long trajectory takes long to read."""
 _MOST_TEXT = 20_000
 _FOLDED = ("system", "user")
 
@@ -49,6 +51,8 @@ class Transcript:
     left_out: int = 0
     ending: Mapping[str, Any] = field(default_factory=dict)
     """The last line; empty while the attempt runs."""
+    replies: int = 0
+    """How many turns are replies of the model."""
 
 
 def read_transcript(text: str) -> Transcript:
@@ -60,12 +64,12 @@ def read_transcript(text: str) -> Transcript:
     for line in _parsed(text):
         kind = line.get("event")
         if kind == "message":
-            action = _add_message(transcript.turns, line, calls)
+            action = _add_message(transcript, line, calls)
             if action is not None:
                 outputs[messages] = action
             messages += 1
         elif kind == "step":
-            _add_step(transcript.turns, line, outputs)
+            _add_step(transcript, line, outputs)
         elif kind == "end":
             transcript.ending = line
     transcript.left_out = max(0, len(transcript.turns) - MOST_TURNS)
@@ -75,6 +79,8 @@ def read_transcript(text: str) -> Transcript:
 
 def _parsed(text: str) -> Iterator[Mapping[str, Any]]:
     for line in text.splitlines():
+        if line.startswith(_CALL):
+            continue
         try:
             data = json.loads(line)
         except (ValueError, RecursionError):
@@ -83,7 +89,7 @@ def _parsed(text: str) -> Iterator[Mapping[str, Any]]:
             yield data
 
 
-def _add_message(turns: list[Turn], line: Mapping[str, Any], calls: dict[str, Action]) -> Action | None:
+def _add_message(transcript: Transcript, line: Mapping[str, Any], calls: dict[str, Action]) -> Action | None:
     """Add a message; the observation of a call goes to the call, which is returned."""
     role, text = str(line.get("role", "")), _text(line.get("content"))
     if role == "tool":
@@ -92,19 +98,20 @@ def _add_message(turns: list[Turn], line: Mapping[str, Any], calls: dict[str, Ac
             action.output = text
             return action
     # A model without tool calls gets the output of its commands as a message.
-    is_output = role == "user" and any(turn.title.startswith("Reply") for turn in turns)
-    turn = Turn("Output" if is_output else _title(role, turns), text, is_folded=role in _FOLDED and not is_output)
+    is_output = role == "user" and transcript.replies > 0
+    title = "Output" if is_output else _title(role, transcript)
+    turn = Turn(title, text, is_folded=role in _FOLDED and not is_output)
     if role == "assistant" and _text(line.get("reasoning_content")):
         turn.text = f"{_text(line.get('reasoning_content'))}\n\n{text}".strip()
     for call in _items(line.get("tool_calls")):
         action = _action(str(call.get("name", "")), call.get("arguments"), _text(call.get("raw")))
         calls[str(call.get("id", ""))] = action
         turn.actions.append(action)
-    turns.append(turn)
+    transcript.turns.append(turn)
     return None
 
 
-def _add_step(turns: list[Turn], line: Mapping[str, Any], outputs: Mapping[int, Action]) -> None:
+def _add_step(transcript: Transcript, line: Mapping[str, Any], outputs: Mapping[int, Action]) -> None:
     index = line.get("observation_index")
     action = outputs.get(index) if isinstance(index, int) else None
     if action is not None:
@@ -113,15 +120,18 @@ def _add_step(turns: list[Turn], line: Mapping[str, Any], outputs: Mapping[int, 
         return
     if line.get("tool") and index == -1:
         made = _action(str(line["tool"]), line.get("arguments"), "")
-        turns.append(Turn(_title("step", turns), actions=[made]))
+        transcript.turns.append(Turn(_title("step", transcript), actions=[made]))
 
 
-def _title(role: str, turns: Sequence[Turn]) -> str:
+def _title(role: str, transcript: Transcript) -> str:
     if role in _FOLDED:
-        return {"system": "Instructions", "user": "Task"}[role] if len(turns) < len(_FOLDED) else "Message"
+        first = len(transcript.turns) < len(_FOLDED)
+        return {"system": "Instructions", "user": "Task"}[role] if first else "Message"
+    if role not in ("assistant", "step"):
+        return role
     # A reply can take several steps, or none; the search shows in more replies than steps how it would be done.
-    replies = sum(turn.title.startswith("Reply") for turn in turns)
-    return f"Reply {replies + 1}" if role in ("assistant", "step") else role
+    transcript.replies += 1
+    return f"Reply {transcript.replies}"
 
 
 def _action(tool: str, arguments: object, raw: str) -> Action:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 from urllib.parse import parse_qsl
@@ -17,6 +17,7 @@ from harness.service.dashboard import summaries, work
 from harness.service.dashboard.job_page import job_page
 from harness.service.dashboard.pages import Pages
 from harness.service.dashboard.rendering import link
+from harness.service.model_test import ModelTest, tried
 from harness.service.problems import not_found
 from harness.service.projects import ProjectRefusedError, Projects
 from harness.service.queue import JobQueue, QueueError
@@ -43,12 +44,14 @@ async def _sent(request: Request) -> Mapping[str, str]:
 Sent = Annotated[Mapping[str, str], Depends(_sent)]
 
 
-def work_router(pages: Pages, queue: JobQueue, projects: Projects, models: RegisteredModels) -> APIRouter:
-    """Return the routes of jobs and projects."""
+def work_router(
+    pages: Pages, queue: JobQueue, projects: Projects, models: RegisteredModels, model_keys: Sequence[str]
+) -> APIRouter:
+    """Return the routes of jobs, projects and models. model_keys: as in `ServiceSettings`."""
     router = APIRouter(include_in_schema=False)
     _add_jobs(router, pages, queue, projects, models)
     _add_projects(router, pages, projects)
-    _add_models(router, pages, models)
+    _add_models(router, pages, models, model_keys)
     return router
 
 
@@ -97,12 +100,14 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
         return RedirectResponse(link("job", job_id), _SEE_OTHER)
 
 
-def _add_models(router: APIRouter, pages: Pages, models: RegisteredModels) -> None:
-    def show(request: Request, entered: Mapping[str, str], error: str = "") -> Response:
+def _add_models(router: APIRouter, pages: Pages, models: RegisteredModels, model_keys: Sequence[str]) -> None:
+    def show(
+        request: Request, entered: Mapping[str, str], error: str = "", tested: ModelTest | None = None
+    ) -> Response:
         is_admin = principal_of(request).scope.includes(Scope.ADMIN)
         shown = {name: entered.get(name, "") for name in _MODEL_FIELDS}
         page = pages.reads.sums.get("models", lambda: summaries.models_page(pages.reads))
-        page = replace(page, registered=models.all(), can_change=is_admin, entered=shown, error=error)
+        page = replace(page, registered=models.all(), can_change=is_admin, entered=shown, error=error, tested=tested)
         return pages.show(request, "models", page, status=_INVALID if error else 200)
 
     @router.get("/models")
@@ -119,6 +124,13 @@ def _add_models(router: APIRouter, pages: Pages, models: RegisteredModels) -> No
         except SettingsError as error:
             return show(request, values, str(error))
         return RedirectResponse(link("models"), _SEE_OTHER)
+
+    @router.post("/models/{name}/test")
+    def test(request: Request, name: Name, _: Administrator) -> Response:
+        entry = models.all().get(name)
+        if entry is None:
+            raise not_found("registered model", name)
+        return show(request, {}, tested=tried(name, entry, model_keys))
 
     @router.post("/models/{name}/remove")
     def remove(name: Name, _: Administrator) -> Response:

@@ -1,5 +1,6 @@
 "use strict";
-// Everything works without this script; it adds the choice of a theme, keys, cards on narrow screens, and durations.
+// Everything works without this script; it adds the choice of a theme, keys, cards on narrow screens, durations, and
+// the search in the steps of an attempt.
 (() => {
   const root = document.documentElement;
   const themes = ["auto", "light", "dark"];
@@ -54,6 +55,46 @@
   document.addEventListener("htmx:afterSettle", count);
   setInterval(count, 1000);
 
+  // The steps that contain the text of the search stay, with what is folded in them open. A page that was loaded again
+  // while it was typed goes on with it.
+  let sought = "";
+  const texts = new WeakMap();
+  const textOf = (step) => {
+    if (!texts.has(step)) { texts.set(step, step.textContent.toLowerCase()); }
+    return texts.get(step);
+  };
+  const search = (box) => {
+    const steps = [...box.nextElementSibling.children];
+    const text = sought.toLowerCase();
+    let found = 0;
+    for (const step of steps) {
+      step.hidden = Boolean(text) && !textOf(step).includes(text);
+      found += Number(!step.hidden);
+      if (step.hidden) { continue; }
+      for (const part of step.querySelectorAll("details")) {
+        part.dataset.was ||= String(part.open);
+        part.open = (Boolean(text) && part.textContent.toLowerCase().includes(text)) || part.dataset.was === "true";
+      }
+    }
+    box.querySelector("output").textContent = text ? `${found} of ${steps.length} steps` : "";
+  };
+  const prepare = () => {
+    for (const box of document.querySelectorAll("main .step-search[hidden]")) {
+      const input = box.querySelector("input");
+      let timer = 0;
+      box.hidden = false;
+      input.value = sought;
+      input.addEventListener("input", () => {
+        sought = input.value;
+        clearTimeout(timer);
+        timer = setTimeout(search, 100, box);
+      });
+      if (sought) { input.focus(); search(box); }
+    }
+  };
+  prepare();
+  document.addEventListener("htmx:afterSettle", prepare);
+
   // "g" and the first letter of a page goes there; "/" goes to the first filter; "j" and "k" walk along links of rows.
   let waiting = false;
   const rows = () => [...document.querySelectorAll("main tbody tr a:first-of-type")]
@@ -76,7 +117,7 @@
     } else if (event.key === "j" || event.key === "k") {
       walk(event.key === "j" ? 1 : -1);
     } else if (event.key === "/") {
-      const filter = document.querySelector("main .filters input, main .filters select");
+      const filter = document.querySelector("main .filters:not([hidden]) :is(input, select)");
       if (filter) { event.preventDefault(); filter.focus(); }
     }
   });
