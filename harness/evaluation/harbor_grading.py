@@ -41,6 +41,7 @@ _FAULTS = {
     Fault.NO_REWARD: ReasonCode.RUN_FAILED,
     Fault.INVALID_REWARD: ReasonCode.RUN_FAILED,
     Fault.SETUP_FAILED: ReasonCode.RUN_FAILED,
+    Fault.TOO_LARGE: ReasonCode.RUN_FAILED,
     Fault.TIMED_OUT: ReasonCode.TIMED_OUT,
 }
 
@@ -240,7 +241,7 @@ def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference
     if task.has_solution:
         result = trial.grade(work)
         if not _is_resolved(result):
-            hint = f"; it changes files outside of {trial.workdir}: {abbreviate(elsewhere)}" if elsewhere else ""
+            hint = f"; it changes what is no part of the work: {abbreviate(elsewhere)}" if elsewhere else ""
             shown = " ".join(result.log.split())[-_SHOWN:]
             printed = f"; the verifier printed: ... {shown}" if shown else ""
             raise InstanceError(
