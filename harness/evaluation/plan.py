@@ -60,6 +60,8 @@ class EnvironmentKind(StrEnum):
     BUILT = "built"
     """uv builds it."""
     IMAGE = "image"
+    TASK = "task"
+    """Its task directory describes its containers."""
     SYSTEM = "system"
     """It is that of the machine whose sandboxes are used."""
 
@@ -173,6 +175,8 @@ class Planner:
         return SandboxName.parse(self.grader.sandbox_of(instance))
 
     def _environment(self, instance: Instance) -> EnvironmentKind:
+        if instance.harbor is not None:
+            return EnvironmentKind.TASK
         if self._image(instance):
             return EnvironmentKind.IMAGE
         if self.grader.environments.python is not None:

@@ -244,3 +244,10 @@ def test_prompts_need_no_container(tmp_path: Path) -> None:
 def test_formats_that_name_tests_leave_task_directories_out(tmp_path: Path) -> None:
     write_task(tmp_path / "tasks", "named-image", "image:1")
     assert main(["export", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--format", "harbor"]) != 0
+
+
+@pytest.mark.parametrize("option", [("--sandbox", "bubblewrap"), ("--images", "docker"), ("--python", "python3")])
+def test_options_about_other_environments_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks", "shared", "image:1")
+    argv = ["eval", str(tmp_path / "tasks"), "--predictions", "gold", "--out", str(tmp_path / "out"), *option]
+    assert main(argv) == 2
