@@ -141,7 +141,7 @@ OF_HOST = {
 def test_services_get_nothing_of_this_machine(name: str, harbor: Any) -> None:
     folder = harbor.add("shared", f"host-{name}", {"environment/docker-compose.yaml": COMPOSE + OF_HOST[name]})
     (harbor.folder / "others" / "secrets").write_text("KEY=secret\n")
-    with contextlib.ExitStack() as stack, pytest.raises(TaskError) as caught:
-        engine = stack.enter_context(contextlib.closing(Engine()))
-        stack.enter_context(engine.started(read_task(folder).place, network="public"))
+    place = read_task(folder).place
+    with contextlib.closing(Engine()) as engine, pytest.raises(TaskError) as caught:
+        engine.started(place, network="public").__enter__()
     assert caught.value.refusal is Refusal.HOST_ACCESS
