@@ -7,14 +7,13 @@ line `From HASH ...`, as `git format-patch --stdout` writes them: one for each s
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.datasets.instance import Instance, InstanceError
 from harness.diffs import apply_diff
-from harness.harbor.containers import Engine
+from harness.harbor.containers import Engine, temporary_folder
 from harness.harbor.task import HarborTask, TaskError
 from harness.harbor.trial import Changes, Fault, Trial, TrialResult
 from pytest_ssr.errors import ArtifactError, ProjectError, StoreError
@@ -231,8 +230,8 @@ def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference
         if not task.has_solution:
             work.append({})
             continue
-        with tempfile.TemporaryDirectory(prefix="ssr-solved-") as temporary:
-            folder = Path(temporary, "tree")
+        with temporary_folder() as temporary:
+            folder = temporary / "tree"
             elsewhere += trial.solve(index, work, folder)
             after = take_snapshot(_existing(folder), store.trees, needs_python=False)
         solved.append(after.tree_hash)
@@ -253,8 +252,8 @@ def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference
 
 
 def _written_tree(trial: Trial, index: int, work: Sequence[Changes], store: Store) -> Snapshot:
-    with tempfile.TemporaryDirectory(prefix="ssr-start-") as temporary:
-        folder = Path(temporary, "tree")
+    with temporary_folder() as temporary:
+        folder = temporary / "tree"
         trial.write_tree(index, work, folder)
         return take_snapshot(_existing(folder), store.trees, needs_python=False)
 

@@ -29,6 +29,7 @@ from pytest_ssr.errors import MissingExtraError, SandboxError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.sandbox.docker import engine, images
 from pytest_ssr.sandbox.docker.reaper import owner, reap
+from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.protocol import MIB
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ _NOT_FOUND = 404
 _FOLDER = 1 << 31
 """The bit of a folder in the engine's modes, which are Go's."""
 _CHUNK = MIB
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a new folder, which the next run removes if this process is killed."""
+    folder = workdirs.new_folder(Path(tempfile.gettempdir()))
+    try:
+        inner = folder / "files"
+        inner.mkdir()
+        yield inner
+    finally:
+        workdirs.discard(folder)
 
 
 class TooLargeError(SandboxError):
@@ -59,6 +72,7 @@ class Engine:
             self.client = _client()
             self.client.ping()
             reap(self.client)
+        workdirs.reap()
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
@@ -87,8 +101,8 @@ class Engine:
         arguments = [f"--build-arg={variable}" for variable in _PASSED_ON if os.environ.get(variable)]
         if not self._has_bridge:
             arguments.append("--network=host")
-        with tempfile.TemporaryDirectory(prefix="ssr-build-") as temporary:
-            name = Path(temporary, "id")
+        with temporary_folder() as temporary:
+            name = temporary / "id"
             done = run_docker(
                 "build", "--quiet", *arguments, f"--iidfile={name}", str(place.folder),
                 seconds=place.environment.build_timeout_sec, passed=_PASSED_ON,
@@ -153,8 +167,8 @@ class Engine:
     def _project(self, place: Place, network: str) -> Iterator[Container]:
         """Start all services of a compose file, as Harbor does: `main` is the agent's, and stays alive."""
         project = f"ssr-{uuid.uuid4().hex[:12]}"
-        with tempfile.TemporaryDirectory(prefix="ssr-compose-") as temporary:
-            compose = Project(project, place, Path(temporary))
+        with temporary_folder() as temporary:
+            compose = Project(project, place, temporary)
             with self.guarded():
                 has_bridge = self._has_bridge
             compose.write(network, has_bridge=has_bridge)
@@ -397,4 +411,4 @@ def _client() -> docker.DockerClient:
     return docker.from_env(timeout=120)
 
 
-__all__ = ["Container", "Done", "Engine", "TooLargeError", "relative_name"]
+__all__ = ["Container", "Done", "Engine", "TooLargeError", "relative_name", "temporary_folder"]

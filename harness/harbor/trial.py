@@ -14,14 +14,13 @@ import posixpath
 import shlex
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from harness.harbor.containers import Container, Engine, TooLargeError, relative_name
+from harness.harbor.containers import Container, Engine, TooLargeError, relative_name, temporary_folder
 from harness.harbor.reading import PUBLISHED
 from harness.harbor.schema import Artifact
 from harness.harbor.task import HarborTask, Place, Step, Verification
@@ -284,7 +283,7 @@ class Trial:
     @contextlib.contextmanager
     def _collected(self, container: Container, verification: Verification) -> Iterator[list[tuple[Artifact, Path]]]:
         """Collect what a separate verifier is handed: first from the agent's container, then from its services."""
-        with tempfile.TemporaryDirectory(prefix="ssr-artifacts-") as temporary:
+        with temporary_folder() as temporary:
             found: list[tuple[Artifact, Path]] = []
             artifacts = without_collisions(verification.artifacts)
             for is_main in (True, False):
@@ -300,7 +299,7 @@ class Trial:
                     service = artifact.service or "main"
                     if (service == "main") is not is_main:
                         continue
-                    path = Path(temporary, str(len(found)))
+                    path = temporary / str(len(found))
                     if _download(
                         container,
                         artifact.source,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,12 @@ from typing import Any
 import pytest
 from harbor_tasks import KINDS
 
+from harness.harbor import trial
 from harness.harbor.containers import Engine
 from harness.harbor.reading import read_task
 from harness.harbor.task import Refusal, TaskError
 from harness.harbor.trial import Trial
+from pytest_ssr.patch import FileEntry
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]
 
@@ -118,6 +124,28 @@ def test_what_a_solution_changes_besides_the_work_is_known(harbor: Any, tmp_path
         besides = Trial(engine, task).solve(0, [], tmp_path / "tree")
     assert besides == ["/etc/done", "/app/.git"]
     assert {path.name for path in (tmp_path / "tree").iterdir()} == {"answer", "sums.py"}
+
+
+def test_what_is_too_large_for_a_verifier_is_a_grade(harbor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_MAX_TREE_BYTES", 1_000_000)
+    toml = 'artifacts = ["/large"]\n' + TOML + SEPARATE + '[[verifier.collect]]\ncommand = "bash /app/grow"\n'
+    folder = harbor.add("shared", "large", {"task.toml": toml, "tests/test.sh": check("[ -e /app/sums.py ]")})
+    work = {"grow": FileEntry(b"head -c 2000000 /dev/zero > /large\n", 0o100644)}
+    with contextlib.closing(Engine()) as engine:
+        (step,) = Trial(engine, read_task(folder)).grade([work]).steps
+    assert step.fault is trial.Fault.TOO_LARGE
+
+
+def test_a_kill_leaves_no_folder_that_the_next_run_does_not_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = "import os, signal; from harness.harbor.containers import temporary_folder as new\n"
+    program += "with new(): os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    Engine().close()
+    assert list(tmp_path.iterdir()) == []
 
 
 OF_HOST = {
