@@ -38,3 +38,18 @@ def require_own_images(instances: InstanceSettings, execution: ExecutionSettings
         )
     if execution.python is not None or execution.sandbox != "auto":
         raise SettingsError("--images has its own sandboxes and interpreters; omit --sandbox and --python")
+
+
+def require_own_containers(instances: InstanceSettings, execution: ExecutionSettings) -> None:
+    """Raise SettingsError for an option that says where tests run: task directories describe their containers."""
+    given = {
+        "images": bool(instances.images),
+        "sandbox": execution.sandbox not in ("auto", "docker"),
+        "python": execution.python is not None,
+    }
+    option = next((name for name, is_given in given.items() if is_given), None)
+    if option is not None:
+        raise SettingsError(
+            f"--{option} is not for task directories, which run in the containers that they describe; omit it",
+            option=option,
+        )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.instances import chosen_instances, require_own_images
+from harness.cli.instances import chosen_instances, require_own_containers, require_own_images
 from harness.datasets.environments import Environments
 from harness.datasets.harbor_rows import holds_tasks
 from harness.datasets.instance import Instance, InstanceError
@@ -47,6 +47,8 @@ def require_sources(
     given = next((n for n in ("split", "only", "shuffle", "slice", "images") if n in typed), None)
     if given is not None and not datasets:
         raise SettingsError(f"--{given} is for instances of a dataset; {sources[0]} is not a dataset", option=given)
+    if any(holds_tasks(source) for source in sources):
+        require_own_containers(instances, execution)
     require_own_images(instances, execution)
     for source in sources:
         if source not in datasets:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.cli.instances import chosen_rows, require_own_images
+from harness.cli.instances import chosen_rows, require_own_containers, require_own_images
 from harness.cli.players import chosen_solver, note_remarks, open_players, share_of
 from harness.cli.preflight import Preflight
 from harness.cli.terminal import Terminal
@@ -84,6 +84,8 @@ def rows_to_plan(
 
 def _open_rows(run: EvaluationSettings) -> tuple[Store, list[Instance]]:
     instances = chosen_rows(run.dataset, run.selection)
+    if any(instance.harbor is not None for instance in instances):
+        require_own_containers(run.instances, run.execution)
     require_own_images(run.instances, run.execution)
     return Store(run.store or run.out / ".ssr"), instances
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.datasets.instance import Instance, RowError
-from harness.harbor.task import HarborTask, TaskError, read_task, task_folders
+from harness.harbor.reading import read_task, task_folders
+from harness.harbor.task import HarborTask, TaskError
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import ReasonCode
 
@@ -34,7 +35,7 @@ def read_tasks(folder: Path) -> Iterator[tuple[str, Instance | RowError]]:
         try:
             yield location, _instance(read_task(path))
         except TaskError as error:
-            yield location, UnsupportedTaskError(f"{location}: {error}")
+            yield location, UnsupportedTaskError(str(error))
 
 
 def _instance(task: HarborTask) -> Instance:

@@ -188,14 +188,12 @@ def _is_placed(change: FileChange, read: _Read) -> bool:
 
 def _without_symlinks(patch: Patch, read: _Read) -> tuple[Patch, tuple[str, ...]]:
     """Return a patch without the files that are symlinks after it, and their paths."""
+    entries = apply_patch(patch, read)
+    links = {path for path, entry in entries.items() if entry is not None and entry.mode == SYMLINK}
     kept: list[FileChange] = []
-    left_out: list[str] = []
     for group in patch.split_files():
-        entries = apply_patch(group, read)
-        links = [path for path, entry in entries.items() if entry is not None and entry.mode == SYMLINK]
-        left_out += links
-        kept += () if links else group.files
-    return Patch(tuple(kept)), tuple(left_out)
+        kept += () if any(change.new_path in links for change in group.files) else group.files
+    return Patch(tuple(kept)), tuple(path for path in entries if path in links)
 
 
 def _changes(

@@ -7,16 +7,16 @@ line `From HASH ...`, as `git format-patch --stdout` writes them: one for each s
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from harness.datasets.instance import Instance, InstanceError
 from harness.diffs import apply_diff
-from harness.harbor.containers import Engine
+from harness.harbor.containers import Engine, temporary_folder
 from harness.harbor.task import TaskError
 from harness.harbor.trial import Changes, Fault, Trial, TrialResult
+from harness.storage.code_version import code_hash
 from pytest_ssr.errors import ArtifactError, ProjectError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
@@ -29,7 +29,7 @@ from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
 from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.store import Store, key_of
 
 RECORDS = "harbor"
 _SERIES = re.compile(r"^From [0-9a-f]{40,64} .*$", re.MULTILINE)
@@ -41,6 +41,7 @@ _FAULTS = {
     Fault.NO_REWARD: ReasonCode.RUN_FAILED,
     Fault.INVALID_REWARD: ReasonCode.RUN_FAILED,
     Fault.SETUP_FAILED: ReasonCode.RUN_FAILED,
+    Fault.TOO_LARGE: ReasonCode.RUN_FAILED,
     Fault.TIMED_OUT: ReasonCode.TIMED_OUT,
 }
 
@@ -142,9 +143,14 @@ class OpenTask:
 def stored_reference(instance: Instance, store: Store) -> str | None:
     """Return the reference solution of a task that was opened before; None if the store does not have it."""
     try:
-        return decode(_Reference, store.record(RECORDS, instance.key)).text
+        return decode(_Reference, store.record(RECORDS, _key(instance))).text
     except StoreError:
         return None
+
+
+def _key(instance: Instance) -> str:
+    """Return the name of what a reference has shown: another release verifies it again."""
+    return key_of(code_hash(), instance.key)
 
 
 def series(diffs: Sequence[str]) -> str:
@@ -182,7 +188,7 @@ def open_harbor_task(instance: Instance, engine: Engine, store: Store) -> OpenTa
 
 def _reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
     """Return what the reference solution shows, from the store if its trees are still there."""
-    data = store.record(RECORDS, instance.key)
+    data = store.record(RECORDS, _key(instance))
     if data is not None:
         try:
             known = decode(_Reference, data)
@@ -194,7 +200,7 @@ def _reference(instance: Instance, trial: Trial, store: Store) -> _Reference:
     known = _run_reference(instance, trial, store)
     store.put_record(
         RECORDS,
-        instance.key,
+        _key(instance),
         asdict(known),
     )
     return known
@@ -215,8 +221,8 @@ def _solved(instance: Instance, trial: Trial, begin: Snapshot, known: _Reference
     work, diffs, elsewhere = list[Changes](), list[str](), list[str]()
     for index in range(len(trial.task.steps)):
         start = _written_tree(trial, index, work, store) if index else begin
-        with tempfile.TemporaryDirectory(prefix="ssr-solved-") as temporary:
-            folder = Path(temporary, "tree")
+        with temporary_folder() as temporary:
+            folder = temporary / "tree"
             elsewhere += trial.solve(index, work, folder)
             solved = take_snapshot(_existing(folder), store.trees, needs_python=False)
         before, after = CodebaseState(start), _state_of(solved, start)
@@ -224,7 +230,7 @@ def _solved(instance: Instance, trial: Trial, begin: Snapshot, known: _Reference
         diffs.append(after.patch_from(before).data.decode("utf-8", "surrogateescape"))
     result = trial.grade(work)
     if not _is_resolved(result):
-        hint = f"; it changes files outside of {trial.workdir}: {abbreviate(elsewhere)}" if elsewhere else ""
+        hint = f"; it changes what is no part of the work: {abbreviate(elsewhere)}" if elsewhere else ""
         shown = " ".join(result.log.split())[-_SHOWN:]
         printed = f"; the verifier printed: ... {shown}" if shown else ""
         raise InstanceError(
@@ -234,8 +240,8 @@ def _solved(instance: Instance, trial: Trial, begin: Snapshot, known: _Reference
 
 
 def _written_tree(trial: Trial, index: int, work: Sequence[Changes], store: Store) -> Snapshot:
-    with tempfile.TemporaryDirectory(prefix="ssr-start-") as temporary:
-        folder = Path(temporary, "tree")
+    with temporary_folder() as temporary:
+        folder = temporary / "tree"
         trial.write_tree(index, work, folder)
         return take_snapshot(_existing(folder), store.trees, needs_python=False)
 

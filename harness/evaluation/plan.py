@@ -19,7 +19,8 @@ from harness.datasets.instance_task import instance_folder
 from harness.datasets.repositories import CommitPath, Tree, has_commit, is_reachable, missing_commits, tree_bytes
 from harness.datasets.test_runners import choose_runner
 from harness.evaluation.grading import Grader
-from harness.harbor.containers import Engine, require_compose
+from harness.harbor.compose import require_compose
+from harness.harbor.containers import Engine
 from harness.harbor.task import TaskError
 from pytest_ssr.errors import MissingExtraError, ProjectError, SandboxError, SsrError
 from pytest_ssr.execution.test_runners import PYTEST
@@ -59,6 +60,8 @@ class EnvironmentKind(StrEnum):
     BUILT = "built"
     """uv builds it."""
     IMAGE = "image"
+    TASK = "task"
+    """Its task directory describes its containers."""
     SYSTEM = "system"
     """It is that of the machine whose sandboxes are used."""
 
@@ -172,6 +175,8 @@ class Planner:
         return SandboxName.parse(self.grader.sandbox_of(instance))
 
     def _environment(self, instance: Instance) -> EnvironmentKind:
+        if instance.harbor is not None:
+            return EnvironmentKind.TASK
         if self._image(instance):
             return EnvironmentKind.IMAGE
         if self.grader.environments.python is not None:

@@ -17,7 +17,7 @@ from harness.evaluation.grading import Grader
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
-from harness.harbor.task import read_task
+from harness.harbor.reading import read_task
 from harness.records.attempt import Attempt
 from harness.rollouts.attempts_work import MACHINE_FAULTS, machine_fault
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice

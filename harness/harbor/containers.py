@@ -6,11 +6,11 @@ start a service. They end with this process at the latest; the next one removes 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -18,41 +18,46 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from harness.harbor.task import COMPOSE, HarborTask, Healthcheck, Place, Refusal, TaskError
-from pytest_ssr.errors import MissingExtraError, SandboxError, SandboxUnavailableError
+from harness.harbor.command import ENGINE_ADVICE, MAX_OUTPUT_BYTES, Done, program, run_docker
+from harness.harbor.compose import KEEP_ALIVE, MAIN, Project
+from harness.harbor.schema import Healthcheck
+from harness.harbor.task import Place
+from pytest_ssr.errors import MissingExtraError, SandboxError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.sandbox.docker import engine, images
 from pytest_ssr.sandbox.docker.reaper import owner, reap
+from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.protocol import MIB
 
 if TYPE_CHECKING:
     import docker
 
-_ENGINE_ADVICE = "install and start it: apt-get install docker.io, systemctl start docker"
-_IMAGES = "ssr-harbor"
-"""The name of the images that are built here; their tags are hashes of what they are built from."""
 _PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 """Variables that builds get if they are set: addresses of mirrors, which images do not keep."""
-_KEEP_ALIVE = ("sh", "-c", "sleep infinity")
-_MAIN = "main"
 _MAX_PROCESSES = 4096
-_MAX_OUTPUT = MIB
 _NOT_FOUND = 404
+_FOLDER = 1 << 31
+"""The bit of a folder in the engine's modes, which are Go's."""
 _CHUNK = MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A command that has ended."""
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a new folder, which the next run removes if this process is killed."""
+    folder = workdirs.new_folder(Path(tempfile.gettempdir()))
+    try:
+        inner = folder / "files"
+        inner.mkdir()
+        yield inner
+    finally:
+        workdirs.discard(folder)
 
-    exit_code: int | None
-    """None if its time was over."""
-    output: str
-    """The end of its standard output and error."""
+
+class TooLargeError(SandboxError):
+    """A file or folder of a container is larger than what is read of one."""
 
 
 class Engine:
@@ -67,6 +72,7 @@ class Engine:
             self.client = _client()
             self.client.ping()
             reap(self.client)
+        workdirs.reap()
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
@@ -76,7 +82,7 @@ class Engine:
         except (SandboxError, MissingExtraError):
             raise
         except Exception as error:
-            raise engine.explain(error, _ENGINE_ADVICE) from None
+            raise engine.explain(error, ENGINE_ADVICE) from None
 
     def image(self, place: Place) -> str:
         """Return the id of the image of a container that stands alone, which is pulled or built if it is missing.
@@ -93,18 +99,22 @@ class Engine:
 
     def _built(self, place: Place) -> str:
         arguments = [f"--build-arg={variable}" for variable in _PASSED_ON if os.environ.get(variable)]
-        if not self.client.networks.list(names=["bridge"]):
+        if not self._has_bridge:
             arguments.append("--network=host")
-        with tempfile.TemporaryDirectory(prefix="ssr-build-") as temporary:
-            name = Path(temporary, "id")
-            done = _docker(
+        with temporary_folder() as temporary:
+            name = temporary / "id"
+            done = run_docker(
                 "build", "--quiet", *arguments, f"--iidfile={name}", str(place.folder),
-                seconds=place.environment.build_timeout_sec,
+                seconds=place.environment.build_timeout_sec, passed=_PASSED_ON,
             )  # fmt: skip
             if done.exit_code != 0:
-                reason = "its time was over" if done.exit_code is None else done.output.strip()[-500:]
-                raise SandboxError(f"the image of {place.folder} cannot be built: {reason}")
+                raise SandboxError(f"the image of {place.folder} cannot be built: {done.failure}")
             return name.read_text().strip()
+
+    @property
+    def _has_bridge(self) -> bool:
+        """Whether builds have a network of their own."""
+        return bool(self.client.networks.list(names=["bridge"]))
 
     def configuration(self, image: str) -> Mapping[str, Any]:
         """Return the configuration of an image: `WorkingDir`, `User` and others."""
@@ -130,8 +140,8 @@ class Engine:
     def _alone(self, place: Place, network: str) -> Iterator[Container]:
         environment, image = place.environment, self.image(place)
         limits: dict[str, Any] = {"pids_limit": _MAX_PROCESSES}
-        if environment.cpus:
-            limits["nano_cpus"] = int(min(environment.cpus, os.cpu_count() or 1) * 1e9)
+        if environment.processors:
+            limits["nano_cpus"] = int(environment.processors * 1e9)
         if environment.memory_bytes:
             limits["mem_limit"] = limits["memswap_limit"] = environment.memory_bytes
         if network != "public":
@@ -140,14 +150,15 @@ class Engine:
             api = self.client.api
             name = api.create_container(
                 image,
-                list(_KEEP_ALIVE),
+                list(KEEP_ALIVE),
+                environment=dict(environment.env),
                 labels={images.LABEL: owner()},
                 host_config=api.create_host_config(init=True, **limits),
             )["Id"]
         try:
             with self.guarded():
                 api.start(name)
-            yield Container(self, name, environment.env, environment.workdir or "")
+            yield Container(self, name, environment.workdir or "")
         finally:
             with contextlib.suppress(Exception):
                 api.remove_container(name, force=True, v=True)
@@ -156,13 +167,15 @@ class Engine:
     def _project(self, place: Place, network: str) -> Iterator[Container]:
         """Start all services of a compose file, as Harbor does: `main` is the agent's, and stays alive."""
         project = f"ssr-{uuid.uuid4().hex[:12]}"
-        with tempfile.TemporaryDirectory(prefix="ssr-compose-") as temporary:
-            compose = _Compose(project, place, Path(temporary))
-            compose.write(network)
+        with temporary_folder() as temporary:
+            compose = Project(project, place, temporary)
+            with self.guarded():
+                has_bridge = self._has_bridge
+            compose.write(network, has_bridge=has_bridge)
             try:
                 compose.run("up", "--detach", "--wait", "--quiet-pull", seconds=place.environment.build_timeout_sec)
-                name = compose.run("ps", "--quiet", _MAIN).output.strip()
-                yield Container(self, name, place.environment.env, place.environment.workdir or "", compose)
+                name = compose.run("ps", "--quiet", MAIN).output.strip()
+                yield Container(self, name, place.environment.workdir or "", compose)
             finally:
                 compose.run("down", "--volumes", "--remove-orphans", "--timeout=0", check=False)
 
@@ -171,65 +184,12 @@ class Engine:
         self.client.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Compose:
-    """A compose project of one task."""
-
-    project: str
-    place: Place
-    folder: Path
-    """Holds the files that are added to the task's own."""
-
-    def write(self, network: str) -> None:
-        """Write what is added to the task's file: what `main` is made of, labels, and the network's mode."""
-        main: dict[str, Any] = {"command": list(_KEEP_ALIVE)}
-        if self.place.image:
-            main["image"] = self.place.image
-        elif (self.place.folder / "Dockerfile").is_file():
-            main["build"] = {"context": str(self.place.folder)}
-        (self.folder / "first.json").write_text(json.dumps({"services": {_MAIN: main}}), encoding="utf-8")
-        (self.folder / "last.json").write_text("{}", encoding="utf-8")
-        services = self.run("config", "--services").output.split()
-        last: dict[str, Any] = {name: {"labels": {images.LABEL: owner()}} for name in {*services, _MAIN}}
-        if network != "public":
-            last[_MAIN]["network_mode"] = "none"
-        (self.folder / "last.json").write_text(json.dumps({"services": last}), encoding="utf-8")
-
-    def run(self, *arguments: str, seconds: float = 600.0, check: bool = True) -> Done:
-        """Run a command of the project; raises SandboxError if it fails."""
-        files = (self.folder / "first.json", self.place.folder / COMPOSE, self.folder / "last.json")
-        named = [part for file in files for part in ("--file", str(file))]
-        done = _docker(
-            "compose", "--project-name", self.project, "--project-directory", str(self.place.folder), *named,
-            *arguments, seconds=seconds, merged=check and arguments[0] not in ("config", "ps"),
-        )  # fmt: skip
-        if check and done.exit_code != 0:
-            reason = "its time was over" if done.exit_code is None else done.output.strip()[-500:]
-            raise SandboxError(f"the services of {self.place.folder} failed ({arguments[0]}): {reason}")
-        return done
-
-    def container(self, service: str) -> str:
-        """Return the id of a service's container."""
-        return self.run("ps", "--all", "--quiet", service).output.strip()
-
-
-def require_compose(task: HarborTask) -> None:
-    """Raise TaskError if a task has several services, and the engine has no compose plugin."""
-    places = [task.place, *(step.verification.place for step in task.steps)]
-    needs_compose = any(place is not None and place.compose is not None for place in places)
-    if needs_compose and _docker("compose", "version", seconds=60.0).exit_code != 0:
-        message = f"{task.folder.name}: it has several services, and docker has no compose plugin here"
-        raise TaskError(Refusal.NO_COMPOSE, message)
-
-
 class Container:
     """A running container of a task."""
 
-    def __init__(
-        self, engine: Engine, name: str, env: Mapping[str, str], workdir: str, compose: _Compose | None = None
-    ) -> None:
-        """name: its id. env, workdir: for all of its commands; an empty folder is the image's own."""
-        self._engine, self._name, self._env, self._compose = engine, name, env, compose
+    def __init__(self, engine: Engine, name: str, workdir: str, compose: Project | None = None) -> None:
+        """name: its id. workdir: the folder of all of its commands; an empty one is the image's own."""
+        self._engine, self._name, self._compose = engine, name, compose
         with engine.guarded():
             config = engine.client.api.inspect_container(name)["Config"]
         self.workdir = workdir or config.get("WorkingDir") or "/"
@@ -238,8 +198,7 @@ class Container:
         self, command: str, *, seconds: float, user: str = "", env: Mapping[str, str] | None = None, cwd: str = ""
     ) -> Done:
         """Run a command in bash; when its time is over, the container is killed and can run nothing more."""
-        variables = {**self._env, **(env or {})}
-        return self._exec(self._name, ["bash", "-c", command], seconds, user, variables, cwd or self.workdir)
+        return self._exec(self._name, ["bash", "-c", command], seconds, user, env or {}, cwd or self.workdir)
 
     def _exec(
         self, name: str, argv: Sequence[str], seconds: float, user: str, env: Mapping[str, str], cwd: str
@@ -247,7 +206,7 @@ class Container:
         options = [part for key, value in env.items() for part in ("--env", f"{key}={value}")]
         options += ["--user", user] if user else []
         # The SDK's streams stay open when a command has ended.
-        command = [_program(), "exec", "--workdir", cwd, *options, name, *argv]
+        command = [program(), "exec", "--workdir", cwd, *options, name, *argv]
         over = threading.Event()
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -266,7 +225,7 @@ class Container:
                 assert process.stdout is not None
                 while chunk := process.stdout.read(_CHUNK):
                     output += chunk
-                    del output[:-_MAX_OUTPUT]
+                    del output[:-MAX_OUTPUT_BYTES]
             except BaseException:
                 process.kill()
                 raise
@@ -287,20 +246,17 @@ class Container:
 
     def collect(self, command: str, *, service: str, seconds: float, user: str) -> Done:
         """Run a command of a task that prepares what is collected."""
-        if service == _MAIN:
+        if service == MAIN:
             return self.exec(command, seconds=seconds, user=user)
         return self._exec(self._service(service), ["sh", "-c", command], seconds, user, {}, "/")
 
-    def put_folder(self, source: Path, target: str, *, follow: bool = True) -> None:
-        """Copy the content of a folder of this machine.
-
-        follow: whether links are followed, which must not be if a container has made them.
-        """
+    def put_folder(self, source: Path, target: str) -> None:
+        """Copy the content of a folder of this machine; links stay links."""
         raw = io.BytesIO()
-        with tarfile.open(fileobj=raw, mode="w", dereference=follow) as archive:
+        with tarfile.open(fileobj=raw, mode="w") as archive:
             for path in sorted(source.iterdir()):
-                archive.add(path, path.name, filter=_of_root)
-        self.put(target, raw.getvalue())
+                archive.add(path, _below_root(target, path.name), filter=_of_root)
+        self._put(target, raw.getvalue())
 
     def put_files(self, target: str, files: Mapping[str, FileEntry | None], *, owner_of: tuple[int, int]) -> None:
         """Write files and remove others, by their paths below a folder; they belong to a user and a group."""
@@ -310,7 +266,7 @@ class Container:
                 entry = files[path]
                 if entry is None:
                     continue
-                member = tarfile.TarInfo(path)
+                member = tarfile.TarInfo(_below_root(target, path))
                 member.uid, member.gid = owner_of
                 if entry.mode == 0o120000:
                     member.type, member.linkname = tarfile.SYMTYPE, os.fsdecode(entry.data)
@@ -318,29 +274,38 @@ class Container:
                 else:
                     member.size, member.mode, member.mtime = len(entry.data), entry.mode & 0o777, int(time.time())
                     archive.addfile(member, io.BytesIO(entry.data))
-        gone = [f"{target}/{path}" for path, entry in files.items() if entry is None]
-        for first in range(0, len(gone), 500):
-            self._exec(self._name, ["rm", "-f", "--", *gone[first : first + 500]], 60.0, "0", {}, "/")
-        self.put(target, raw.getvalue())
+        gone = [path for path, entry in files.items() if entry is None]
+        for part in _parts_of(gone):
+            self._exec(self._name, ["rm", "-f", "--", *(f"{target}/{path}" for path in part)], 60.0, "0", {}, "/")
+        # As git does: a folder without files is gone, too.
+        for part in _parts_of(_folders_above(gone)):
+            script = 'cd "$0" && for folder; do rmdir -- "$folder" 2>/dev/null; done'
+            self._exec(self._name, ["sh", "-c", script, target, *part], 60.0, "0", {}, "/")
+        user = ":".join(map(str, owner_of))
+        for part in _parts_of(_folders_above(path for path, entry in files.items() if entry is not None)):
+            # The archive would make folders that belong to root.
+            self._exec(self._name, ["mkdir", "-p", "--", *(f"{target}/{path}" for path in part)], 60.0, user, {}, "/")
+        self._put(target, raw.getvalue())
 
-    def put(self, target: str, archive: bytes) -> None:
-        """Unpack an archive in a folder, which is made if it is missing."""
+    def _put(self, target: str, archive: bytes) -> None:
+        """Unpack an archive whose files are below a folder, which is made if it is missing."""
         self._exec(self._name, ["mkdir", "-p", "--", target], 60.0, "0", {}, "/")
         with self._engine.guarded():
-            self._engine.client.api.put_archive(self._name, target, archive)
+            # The engine refuses links that lead out of the folder that it unpacks in.
+            self._engine.client.api.put_archive(self._name, "/", archive)
 
     def empty(self, folder: str) -> None:
         """Remove the content of a folder, which is made if it is missing and which everybody may write."""
-        script = 'rm -rf -- "$0" && mkdir -p -- "$0" && chmod 0777 "$0"'
+        script = 'rm -rf -- "$0" 2>/dev/null; mkdir -p -- "$0" && chmod 0777 "$0"'
         self._exec(self._name, ["sh", "-c", script, folder], 60.0, "0", {}, "/")
 
     @contextlib.contextmanager
-    def archive(self, path: str, *, service: str = _MAIN, max_bytes: int) -> Iterator[tarfile.TarFile | None]:
+    def archive(self, path: str, *, service: str = MAIN, max_bytes: int) -> Iterator[tarfile.TarFile | None]:
         """Open the archive of a file or folder, to be read member by member; None if it does not exist.
 
         Raises SandboxError beyond a number of bytes.
         """
-        name, api = self._name if service == _MAIN else self._service(service), self._engine.client.api
+        name, api = self._name if service == MAIN else self._service(service), self._engine.client.api
         with self._engine.guarded():
             # The SDK's own method leaves the connection open if not everything is read.
             address = f"{api.base_url}/v{api.api_version}/containers/{name}/archive"
@@ -362,6 +327,18 @@ class Container:
                 return None
             file = archive.extractfile(member)
             return file.read() if file is not None else None
+
+    def without_link(self, path: str, *, service: str = MAIN) -> str:
+        """Return a path, or the folder that it leads to within the container if it is a link to one."""
+        goal = self._stat(path, service).get("linkTarget")
+        return str(goal) if goal and self._stat(goal, service).get("mode", 0) & _FOLDER else path
+
+    def _stat(self, path: str, service: str) -> Mapping[str, Any]:
+        with self._engine.guarded():
+            name, api = self._name if service == MAIN else self._service(service), self._engine.client.api
+            response = api.head(f"{api.base_url}/v{api.api_version}/containers/{name}/archive", params={"path": path})
+            shown = response.headers.get("X-Docker-Container-Path-Stat", "")
+            return dict(json.loads(base64.b64decode(shown) or b"{}"))
 
     def changed_paths(self) -> list[str]:
         """Return the files and folders that differ from the image."""
@@ -395,10 +372,25 @@ class _Stream(io.RawIOBase):
             self._rest = next(self._chunks, b"")
             self._room -= len(self._rest)
             if self._room < 0:
-                raise SandboxError(f"{self._path} is too large")
+                raise TooLargeError(f"{self._path} is too large")
         size = min(len(buffer), len(self._rest))
         buffer[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
+
+
+def _folders_above(paths: Iterable[str]) -> list[str]:
+    """Return the folders of relative paths, the deepest first."""
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"."}
+    return sorted(folders, key=lambda folder: (-folder.count("/"), folder))
+
+
+def _parts_of(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield paths in parts that fit on a command line."""
+    yield from (paths[first : first + 500] for first in range(0, len(paths), 500))
+
+
+def _below_root(target: str, path: str) -> str:
+    return f"{target.strip('/')}/{path}".lstrip("/")
 
 
 def relative_name(member: tarfile.TarInfo) -> str:
@@ -419,31 +411,4 @@ def _client() -> docker.DockerClient:
     return docker.from_env(timeout=120)
 
 
-def _program() -> str:
-    program = shutil.which("docker")
-    if program is None:
-        raise SandboxUnavailableError("the program docker is not installed", remedy=_ENGINE_ADVICE)
-    return program
-
-
-def _docker(*arguments: str, seconds: float, merged: bool = True) -> Done:
-    """Run the engine's own client, which builds images and starts services; the SDK does neither as it does.
-
-    merged: whether the output has the standard error, too.
-    """
-    try:
-        done = subprocess.run(
-            [_program(), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Done(None, "")
-    output = done.stdout if merged or done.returncode == 0 else done.stdout + done.stderr
-    return Done(done.returncode, output[-_MAX_OUTPUT:].decode("utf-8", "replace"))
-
-
-__all__ = ["Container", "Done", "Engine", "relative_name", "require_compose"]
+__all__ = ["Container", "Done", "Engine", "TooLargeError", "relative_name", "temporary_folder"]

@@ -10,20 +10,23 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import posixpath
 import shlex
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from harness.harbor.containers import Container, Engine, relative_name
-from harness.harbor.task import PUBLISHED, Artifact, HarborTask, Place, Step, Verification
+from harness.harbor.containers import Container, Engine, TooLargeError, relative_name, temporary_folder
+from harness.harbor.reading import PUBLISHED
+from harness.harbor.schema import Artifact
+from harness.harbor.task import HarborTask, Place, Step, Verification
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.snapshot import TOOL_FOLDERS
 from pytest_ssr.sandbox.protocol import MIB
 
 _TESTS, _SOLUTION, _LOGS = "/tests", "/solution", "/logs/verifier"
@@ -53,6 +56,8 @@ class Fault(StrEnum):
     """The verifier wrote none."""
     INVALID_REWARD = "invalid-reward"
     """What it wrote is not a finite number, or not an object of such numbers."""
+    TOO_LARGE = "too-large"
+    """What a separate verifier would be handed is too large."""
     TIMED_OUT = "timed-out"
     SETUP_FAILED = "setup-failed"
 
@@ -114,10 +119,15 @@ class Trial:
         if environment.workdir:
             return environment.workdir
         if self.task.place.compose is not None:
-            with self.engine.started(self.task.place, network="no-network") as container:
+            with self.engine.started(self.task.place, network=self._least_network) as container:
                 return container.workdir
         image = self.engine.image(self.task.place)
         return str(self.engine.configuration(image).get("WorkingDir") or "/")
+
+    @property
+    def _least_network(self) -> str:
+        """The mode of the network of containers that run nothing of an agent's; services may need each other."""
+        return "no-network" if self.task.place.compose is None else self.task.network
 
     def grade(self, work: Sequence[Changes]) -> TrialResult:
         """Grade the work on each step, up to the first whose rewards are too low for the next one."""
@@ -143,7 +153,7 @@ class Trial:
 
         work: that on the earlier steps.
         """
-        with self._begun(index, work[:index], network="no-network") as (container, fault):
+        with self._begun(index, work[:index], network=self._least_network) as (container, fault):
             if fault:
                 raise SandboxError(f"the step {self.task.steps[index].name} cannot begin: {fault}")
             _download(container, container.workdir, folder, exclude=(), left_out=_LEFT_OUT)
@@ -174,7 +184,7 @@ class Trial:
     def shows_tests(self) -> bool:
         """Return whether the agent's image already holds files in /tests."""
         with (
-            self.engine.started(self.task.place, network="no-network") as container,
+            self.engine.started(self.task.place, network=self._least_network) as container,
             container.archive(_TESTS, max_bytes=_MAX_ARTIFACT_BYTES) as archive,
         ):
             return archive is not None and any(not member.isdir() for member in archive)
@@ -188,6 +198,8 @@ class Trial:
         with self.engine.started(self.task.place, network=network) as container:
             for folder in _FOLDERS:
                 container.empty(folder)
+            if self.task.place.files is not None:
+                container.put_folder(self.task.place.files, container.workdir)
             owner = _owner(container)
             fault = ""
             for number, step in enumerate(self.task.steps[: index + 1]):
@@ -218,17 +230,17 @@ class Trial:
         step = self.task.steps[index]
         verification = step.verification
         done = [*work[: index + 1], *[{}] * (index + 1 - len(work))]
-        network = verification.network if verification.place is None else "no-network"
-        if verification.place is not None and self.task.place.compose is not None:
-            # Its services may need each other.
-            network = self.task.network
+        network = verification.network if verification.place is None else self._least_network
         with self._begun(index, done, network=network) as (container, fault):
             if fault:
                 return StepResult(step.name, {}, Fault.SETUP_FAILED, fault, "")
             if verification.place is None:
                 return self._run(container, step.name, verification)
-            with self._collected(container, verification) as artifacts:
-                return self._run_separate(artifacts, step.name, verification, verification.place)
+            try:
+                with self._collected(container, verification) as artifacts:
+                    return self._run_separate(artifacts, step.name, verification, verification.place)
+            except TooLargeError as error:
+                return StepResult(step.name, {}, Fault.TOO_LARGE, str(error), "")
 
     def _run_separate(
         self, artifacts: Sequence[tuple[Artifact, Path]], name: str, verification: Verification, place: Place
@@ -236,11 +248,13 @@ class Trial:
         with self.engine.started(place, network=verification.network) as verifier:
             for folder in _FOLDERS:
                 verifier.empty(folder)
+            if place.files is not None and not verification.has_tests:
+                verifier.put_folder(place.files, verifier.workdir)
             for artifact, path in artifacts:
                 source = artifact.source.rstrip("/") or "/"
                 if path.is_dir():
                     verifier.empty(source)
-                    verifier.put_folder(path, source, follow=False)
+                    verifier.put_folder(path, source)
                 else:
                     parent = str(PurePosixPath(source).parent)
                     entry = FileEntry(path.read_bytes(), 0o100755 if path.stat().st_mode & 0o100 else 0o100644)
@@ -269,8 +283,9 @@ class Trial:
     @contextlib.contextmanager
     def _collected(self, container: Container, verification: Verification) -> Iterator[list[tuple[Artifact, Path]]]:
         """Collect what a separate verifier is handed: first from the agent's container, then from its services."""
-        with tempfile.TemporaryDirectory(prefix="ssr-artifacts-") as temporary:
+        with temporary_folder() as temporary:
             found: list[tuple[Artifact, Path]] = []
+            artifacts = without_collisions(verification.artifacts)
             for is_main in (True, False):
                 if not is_main:
                     container.stop()
@@ -280,11 +295,11 @@ class Trial:
                         container.collect(
                             collect.command, service=collect.service, seconds=collect.timeout_sec, user=user
                         )
-                for artifact in verification.artifacts:
+                for artifact in artifacts:
                     service = artifact.service or "main"
                     if (service == "main") is not is_main:
                         continue
-                    path = Path(temporary, str(len(found)))
+                    path = temporary / str(len(found))
                     if _download(
                         container,
                         artifact.source,
@@ -292,9 +307,24 @@ class Trial:
                         exclude=artifact.exclude,
                         left_out=frozenset(),
                         service=service,
+                        inner_links=True,
                     ):
                         found.append((artifact, path))
             yield found
+
+
+def without_collisions(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """Return the artifacts that Harbor collects: of those that it would store at one path, the first.
+
+    Those of the agent's container come before those of services.
+    """
+    kept: list[tuple[PurePosixPath, Artifact]] = []
+    for artifact in sorted(artifacts, key=lambda a: a.service not in (None, "main")):
+        stored = PurePosixPath("/", (artifact.destination or artifact.source).lstrip("/"))
+        taken = [path for path, other in kept if other != artifact]
+        if not any(path.is_relative_to(stored) or stored.is_relative_to(path) for path in taken):
+            kept.append((stored, artifact))
+    return [artifact for _, artifact in kept]
 
 
 def _result(container: Container, name: str, log: str) -> StepResult:
@@ -315,15 +345,24 @@ def _result(container: Container, name: str, log: str) -> StepResult:
 
 def read_rewards(data: bytes, *, is_json: bool) -> dict[str, float]:
     """Return the rewards of a file by name; raises ValueError unless they are finite numbers."""
+    try:
+        return _rewards(data, is_json=is_json)
+    except (OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _rewards(data: bytes, *, is_json: bool) -> dict[str, float]:
     text = data.decode("utf-8", "replace")
     if not is_json:
         rewards = {_REWARD: float(text)}
     else:
         parsed = json.loads(text)
-        rewards = parsed if isinstance(parsed, dict) else {_REWARD: parsed}
+        if not isinstance(parsed, dict):
+            raise ValueError("it is no object of rewards by name")
+        rewards = parsed
     for name, value in rewards.items():
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"the reward {name!r} is {value!r}, which is not a finite number")
+            raise ValueError(f"the reward {name!r} is no finite number")
     if not rewards:
         raise ValueError("it holds no reward")
     return {name: float(value) for name, value in rewards.items()}
@@ -347,10 +386,22 @@ def _owner(container: Container) -> tuple[int, int]:
 
 
 def _elsewhere(paths: Sequence[str], workdir: str) -> list[str]:
-    """Return the changed paths outside of the working directory that may matter, without the folders above others."""
-    ignored = (*_PASSING, _INIT, workdir)
-    kept = [p for p in paths if not any(p == top or p.startswith(f"{top.rstrip('/')}/") for top in ignored)]
-    return [p for p in kept if not any(other.startswith(f"{p}/") for other in paths)]
+    """Return the changed paths that are no part of the work and may matter, without the folders above others."""
+    ignored = (*_PASSING, _INIT)
+    changed = [p for p in paths if not any(other.startswith(f"{p}/") for other in paths)]
+    outside = [p for p in changed if not any(_is_below(p, top) for top in (*ignored, workdir))]
+    inside = {_left_out_folder(PurePosixPath(p)) for p in changed if _is_below(p, workdir)} - {""}
+    return [*outside, *sorted(inside)]
+
+
+def _is_below(path: str, top: str) -> bool:
+    return path == top or path.startswith(f"{top.rstrip('/')}/")
+
+
+def _left_out_folder(path: PurePosixPath) -> str:
+    """Return the folder of a path that is left out of trees; empty without one. Caches of Python are of no interest."""
+    found = [n for n, part in enumerate(path.parts, 1) if part in TOOL_FOLDERS - {"__pycache__"}]
+    return str(PurePosixPath(*path.parts[: found[0]])) if found else ""
 
 
 def _download(
@@ -361,26 +412,31 @@ def _download(
     exclude: Sequence[str],
     left_out: frozenset[str],
     service: str = "main",
+    inner_links: bool = False,
 ) -> bool:
     """Write a file or folder of a container to a new path; returns whether it exists.
 
-    exclude: patterns as of tar's `--exclude`. left_out: names of folders and files to leave out. Raises SandboxError
-    beyond a size.
+    exclude: patterns as of tar's `--exclude`. left_out: names of folders and files to leave out. inner_links: leave out
+    links that lead out of the folder: in another container they could lead to an answer. Raises TooLargeError.
     """
     links: list[tuple[Path, str]] = []
+    source = container.without_link(source, service=service)
     with container.archive(source, service=service, max_bytes=_MAX_TREE_BYTES) as archive:
         if archive is None:
             return False
         for member in archive:
             name = relative_name(member)
             parts = PurePosixPath(name).parts
-            if left_out.intersection(parts) or _is_excluded(parts, exclude):
+            if left_out.intersection(parts) or is_excluded(parts, exclude):
                 continue
             if ".." in parts:
                 continue
             path = target / name if name else target
             if member.issym() and name:
-                links.append((path, member.linkname))
+                if not (inner_links and _leads_out(name, member.linkname)):
+                    links.append((path, member.linkname))
+            elif member.islnk():
+                _copy_hard_link(target, path, member)
             else:
                 _write(archive, member, path)
     # Nothing may be written through a link, so that they come last.
@@ -390,9 +446,28 @@ def _download(
     return target.exists()
 
 
-def _is_excluded(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    ends = ["/".join(parts[first:last]) for first in range(len(parts)) for last in range(first + 1, len(parts) + 1)]
-    return any(fnmatchcase(end, pattern.strip("/")) for pattern in patterns for end in ends)
+def _leads_out(name: str, goal: str) -> bool:
+    """Return whether a link leads out of the folder that its name is relative to."""
+    return (
+        goal.startswith("/") or posixpath.normpath(posixpath.join(posixpath.dirname(name), goal)).split("/")[0] == ".."
+    )
+
+
+def _copy_hard_link(target: Path, path: Path, member: tarfile.TarInfo) -> None:
+    """Write a file that has several names, which an archive holds under its first one only."""
+    first = PurePosixPath(member.linkname).parts[1:]
+    known = target.joinpath(*first)
+    if ".." not in first and known.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(known, path)
+
+
+def is_excluded(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Return whether a path, or a folder above it, matches a pattern as of tar, which packs `.`."""
+    all_parts = (".", *parts)
+    count = len(all_parts)
+    ends = ["/".join(all_parts[first:last]) for first in range(count) for last in range(first + 1, count + 1)]
+    return any(fnmatchcase(end, pattern) for pattern in patterns for end in ends)
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,31 @@ def read_runs(
         runs.append(Run(label, kind_of, len(run_attempts), len(run_tries), absent))
         attempts += run_attempts
         tries += run_tries
+    attempts = _under_one_name(attempts, {run.label for run in runs if run.kind == "harbor"})
     made = {(a.solver, a.task, a.number) for a in attempts if a.status != INCOMPLETE}
     runs = [replace(run, absent=max(0, run.absent - len(planned[run.label] & made))) for run in runs]
     return Results.of(runs, unique_attempts(attempts), unique_tries(tries))
+
+
+def _under_one_name(attempts: list[Entry], jobs: Collection[str]) -> list[Entry]:
+    """Name the tasks of Harbor's jobs as results on the same task directories do, which leave the organisation out.
+
+    jobs: the labels of the runs of Harbor. A name that several organisations use is not changed.
+    """
+    known = {attempt.task: attempt.repo for attempt in attempts if attempt.run not in jobs}
+    full = {attempt.task for attempt in attempts if attempt.run in jobs}
+    counts = Counter(_short(task) for task in full)
+    same = {task: _short(task) for task in full if _short(task) in known and counts[_short(task)] == 1}
+    return [
+        replace(attempt, task=same[attempt.task], repo=known[same[attempt.task]])
+        if attempt.run in jobs and attempt.task in same
+        else attempt
+        for attempt in attempts
+    ]
+
+
+def _short(task: str) -> str:
+    return task.rpartition("/")[2]
 
 
 def _read(

@@ -28,7 +28,7 @@ from pytest_ssr.project.file_roles import is_injectable
 from pytest_ssr.project.report_marks import is_report
 from pytest_ssr.project.shared_files import EPOCH_S, SharedFiles
 
-_TOOL_FOLDERS = frozenset(
+TOOL_FOLDERS = frozenset(
     (".git", ".hg", ".svn", ".ssr", "__pycache__", ".tox", ".nox", ".venv", "venv", "node_modules", ".eggs")
 )
 _TOOL_SUFFIXES = (".pyc", ".pyo")
@@ -374,7 +374,7 @@ def _walked(top: Path, *, every: bool) -> Iterator[str]:
         folders[:] = sorted(
             f
             for f in folders
-            if f not in _TOOL_FOLDERS
+            if f not in TOOL_FOLDERS
             and not (f.startswith(".") and f.endswith("_cache"))
             and not os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))
             and not os.path.exists(os.path.join(folder, f, STORE_MARK))

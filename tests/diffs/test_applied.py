@@ -8,7 +8,7 @@ from diff_forms import BARE, FURTHER, GIT, LISTED, NEW_FILE, TREE
 from harness.diffs import AppliedDiff, DiffError, apply_diff
 from harness.diffs.applied import Form
 from harness.diffs.commands import Step
-from pytest_ssr.patch import Patch
+from pytest_ssr.patch import FileEntry, Patch, make_patch
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 
 CLEAN = apply_diff(GIT.encode(), TREE.get)
@@ -88,3 +88,12 @@ def test_a_refused_diff_has_a_code(name: str, code: ReasonCode) -> None:
         applied({**LISTED, **FURTHER}[name])
     assert error.value.code is code
     assert "\n" not in str(error.value)
+
+
+def test_a_file_may_become_a_folder_and_a_folder_a_file() -> None:
+    tree = {"file": FileEntry(b"old\n", 0o100644), "folder/old": FileEntry(b"old\n", 0o100644)}
+    new = {"file/new": FileEntry(b"new\n", 0o100644), "folder": FileEntry(b"new\n", 0o100644)}
+    pairs = {path: (tree.get(path), new.get(path)) for path in (*tree, *new)}
+    patch = make_patch(pairs)
+    result = apply_diff(patch.data, tree.get)
+    assert (result.patch, result.flags) == (patch, ())

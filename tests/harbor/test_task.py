@@ -13,8 +13,10 @@ from harness.datasets.instance import InstanceError
 from harness.datasets.loading import has_form_of_dataset, read_dataset
 from harness.environments import DatasetTasks
 from harness.evaluation.harbor_grading import parts_of, series
-from harness.harbor.task import Refusal, TaskError, read_task, task_folders
-from harness.harbor.trial import read_rewards
+from harness.harbor.reading import read_task, task_folders
+from harness.harbor.schema import Artifact
+from harness.harbor.task import Refusal, TaskError
+from harness.harbor.trial import is_excluded, read_rewards, without_collisions
 from pytest_ssr.records.reasons import ReasonCode
 
 TOML = KINDS["shared"]["task.toml"]
@@ -65,6 +67,19 @@ REFUSED: Mapping[str, tuple[Refusal, Mapping[str, str | None]]] = {
         {"task.toml": TOML + '[[environment.mcp_servers]]\nname = "a"\nurl = "http://b"\n'},
     ),
     "some-hosts": (Refusal.ALLOWED_HOSTS, {"task.toml": TOML + "[verifier]\nnetwork_mode = 'allowlist'\n"}),
+    "no-name-of-a-task": (Refusal.UNREADABLE, {"task.toml": '[task]\nname = "acme/.."\n'}),
+    "no-organisation": (Refusal.UNREADABLE, {"task.toml": '[task]\nname = "../../up"\n'}),
+    "same-folded-steps": (
+        Refusal.UNREADABLE,
+        {"task.toml": TOML + '[[steps]]\nname = "one"\n[[steps]]\nname = "One"\n'},
+    ),
+    "shared-with-environment": (
+        Refusal.UNREADABLE,
+        {"task.toml": TOML + '[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1\n'},
+    ),
+    "no-size": (Refusal.UNREADABLE, {"task.toml": TOML + '[environment]\nmemory = "lots"\n'}),
+    "no-number": (Refusal.UNREADABLE, {"task.toml": TOML + "[environment]\ncpus = nan\n"}),
+    "endless-build": (Refusal.UNREADABLE, {"task.toml": TOML + "[environment]\nbuild_timeout_sec = inf\n"}),
     "host-variable": (Refusal.HOST_VARIABLE, {"task.toml": TOML + '[verifier]\nenv = { KEY = "${SECRET}" }\n'}),
 }
 
@@ -82,11 +97,38 @@ def test_a_link_that_leaves_the_directory_is_refused_and_an_inner_one_is_not(tmp
     inner = write_task(tmp_path, "shared", "image:1")
     (inner / "tests" / "more.sh").symlink_to("test.sh")
     (inner / "also").symlink_to("tests")
+    (inner / "tests" / "loop").symlink_to("loop")
+    (inner / "environment" / "of-image").symlink_to("/usr/bin/python3")
     read_task(inner)
-    (inner / "tests" / "secret").symlink_to("/etc/hostname")
-    with pytest.raises(TaskError) as caught:
-        read_task(inner)
-    assert caught.value.refusal is Refusal.LEAVES_DIRECTORY
+    for link in ("tests/secret", "environment/docker-compose.yaml"):
+        (inner / link).symlink_to("/etc/hostname")
+        with pytest.raises(TaskError) as caught:
+            read_task(inner)
+        assert caught.value.refusal is Refusal.LEAVES_DIRECTORY
+        (inner / link).unlink()
+
+
+def test_a_link_counts_for_the_digest(tmp_path: Path) -> None:
+    folder = write_task(tmp_path, "shared", "image:1")
+    (folder / "tests" / "data").symlink_to("../solution")
+    before = read_task(folder).digest
+    (folder / "tests" / "data").unlink()
+    (folder / "tests" / "data").symlink_to("../environment")
+    assert read_task(folder).digest != before
+
+
+def test_marks_of_benchmarks_are_no_part_of_the_instruction(tmp_path: Path) -> None:
+    text = "<!-- harbor-canary GUID 1 -->\n# Canary 2\n\n# Title\n\nDo it.\n"
+    (step,) = read_task(write_task(tmp_path, "shared", "image:1", {"instruction.md": text})).steps
+    assert step.instruction == "# Title\n\nDo it.\n"
+
+
+def test_steps_may_have_names_with_spaces(tmp_path: Path) -> None:
+    folder = write_task(tmp_path, "steps-mean", "image:1")
+    (folder / "steps" / "one").rename(folder / "steps" / "the first")
+    toml = folder / "task.toml"
+    toml.write_text(toml.read_text().replace('name = "one"', 'name = "the first"'))
+    assert [step.name for step in read_task(folder).steps] == ["the first", "two"]
 
 
 def test_unknown_fields_are_ignored_and_older_ones_are_read(tmp_path: Path) -> None:
@@ -102,6 +144,9 @@ def test_templates_of_variables_get_their_defaults_and_nothing_of_this_machine(
     monkeypatch.setenv("SUM", "secret")
     task = read_task(write_task(tmp_path, "users", "image:1"))
     assert task.steps[0].verification.env == {"EXPECTED": "3"}
+    toml = TOML + '[verifier]\nenv = { A = "x${SUM}", B = "${SUM:-a}b}", C = "$SUM" }\n'
+    (step,) = read_task(write_task(tmp_path, "shared", "image:1", {"task.toml": toml})).steps
+    assert step.verification.env == {"A": "x${SUM}", "B": "a}b", "C": "$SUM"}
 
 
 def test_every_file_counts_for_the_digest(tmp_path: Path) -> None:
@@ -138,7 +183,6 @@ def test_unusable_tasks_and_equal_names_are_rows_that_say_why(tmp_path: Path) ->
     ("text", "is_json", "rewards"),
     [
         ("1\n", False, {"reward": 1.0}),
-        ("0.5", True, {"reward": 0.5}),
         ('{"reward": 1, "style": 0.5}', True, {"reward": 1.0, "style": 0.5}),
     ],
 )
@@ -146,11 +190,43 @@ def test_rewards_are_numbers_by_name(text: str, is_json: bool, rewards: dict[str
     assert read_rewards(text.encode(), is_json=is_json) == rewards
 
 
-@pytest.mark.parametrize("text", ["", "nan", "inf", "one", "{}", '{"reward": "1"}', '{"reward": 1e999}', "[1]", "NaN"])
+@pytest.mark.parametrize(
+    "text", ["", "nan", "inf", "one", "{}", '{"reward": "1"}', '{"reward": 1e999}', "[1]", "NaN", "[" * 100_000]
+)
 def test_other_rewards_are_no_rewards(text: str) -> None:
     for is_json in (True, False):
         with pytest.raises(ValueError):
             read_rewards(text.encode(), is_json=is_json)
+
+
+@pytest.mark.parametrize("text", ["0.5", '{"reward": 1' + "0" * 400 + "}"])
+def test_rewards_in_json_are_an_object_of_floats(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_rewards(text.encode(), is_json=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "excluded"),
+    [
+        ("*.log", {"a.log", "deep/b.log"}),
+        ("./cache", {"cache/x"}),
+        ("cache", {"cache/x", "deep/cache/y"}),
+        ("deep/*", {"deep/b.log", "deep/cache/y"}),
+        ("cache/", set()),
+        ("/cache", set()),
+        ("/app/cache", set()),
+    ],
+)
+def test_patterns_of_exclusion_are_those_of_tar(pattern: str, excluded: set[str]) -> None:
+    paths = ("a.log", "deep/b.log", "cache/x", "deep/cache/y", "kept")
+    assert {path for path in paths if is_excluded(path.split("/"), [pattern])} == excluded
+
+
+def test_of_artifacts_at_one_path_the_first_counts() -> None:
+    first, second = Artifact("/a", destination="x"), Artifact("/b", destination="x/y")
+    of_service, other = Artifact("/x", service="store"), Artifact("/c")
+    assert without_collisions([of_service, first, second, other]) == [first, other]
+    assert without_collisions([of_service, other]) == [other, of_service]
 
 
 @pytest.mark.parametrize("diffs", [["a\n", "b\n"], ["", "b\n"], ["a\n", ""], ["", ""]])
@@ -177,3 +253,10 @@ def test_an_environment_refuses_a_task_of_several_steps(tmp_path: Path) -> None:
     tasks = DatasetTasks(folder, tmp_path / "store").open()
     with pytest.raises(InstanceError):
         tasks.task("steps-mean")
+
+
+@pytest.mark.parametrize("option", [("--sandbox", "bubblewrap"), ("--images", "docker"), ("--python", "python3")])
+def test_options_about_other_environments_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks", "shared", "image:1")
+    argv = ["eval", str(tmp_path / "tasks"), "--predictions", "gold", "--out", str(tmp_path / "out"), *option]
+    assert main(argv) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from board_parts import outcomes, run_folder
 from harbor_parts import failure, trial
 
 from harness.leaderboard.loading import read_runs
@@ -144,3 +145,13 @@ def test_a_folder_without_trials_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "a" / "config.json").write_text("{}")
     with pytest.raises(SettingsError, match="is not a run"):
         read(tmp_path)
+
+
+def test_results_on_task_directories_and_jobs_of_harbor_are_about_the_same_tasks(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    for number, name in enumerate(("org/a__b-1", "org/alone", "org/a__b-2", "other/a__b-2")):
+        trial(job, f"t__{number}", task_name=name)
+    ours = run_folder(tmp_path / "mine", outcomes("m", {"a__b-1": "r", "a__b-2": "r"}))
+    found = {(e.solver, e.task) for e in read(ours, job).attempts}
+    assert {task for solver, task in found if solver == "m"} == {"a__b-1", "a__b-2"}
+    assert {task for solver, task in found if solver != "m"} == {"a__b-1", "org/alone", "org/a__b-2", "other/a__b-2"}

@@ -362,8 +362,11 @@ def test_reap_removes_containers_without_an_owner(client: Any, sandbox: DockerSa
         for label in (f"{owner[0]} {owner[1]} 4194000 1", f"another-start {owner[1]} {owner[2]} {owner[3]}")
     ]
     elsewhere = client.api.create_container(image, ["/bin/true"], labels={LABEL: f"{owner[0]} 1 4194000 1"})["Id"]
+    labels = {LABEL: f"{owner[0]} {owner[1]} 4194000 1"}
+    network = client.api.create_network(f"ssr-test-{os.getpid()}", internal=True, labels=labels)["Id"]
     try:
         assert reap(client) == 2
+        assert not client.api.networks(ids=[network])
         assert not set(orphans) & ids(client)
         assert {elsewhere, sandbox._container._id} <= ids(client)
     finally:

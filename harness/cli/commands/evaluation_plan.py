@@ -54,7 +54,7 @@ def _needs(row: RowPlan) -> str:
         parts.append(f"to be cloned from {row.clone_source}")
     parts.append(f"{format_duration(row.seconds)} last time" if row.seconds is not None else "time unknown")
     parts.append(f"{_mib(row.disk_bytes)} of disk" if row.disk_bytes is not None else "disk unknown")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def _environment(row: RowPlan) -> str:
@@ -62,6 +62,8 @@ def _environment(row: RowPlan) -> str:
         return row.python
     if row.environment is EnvironmentKind.BUILT:
         return "environment by uv"
+    if row.environment is EnvironmentKind.TASK:
+        return "containers of its task directory"
     if row.environment is EnvironmentKind.SYSTEM:
         return "an interpreter of the sandbox's machine"
     state = {

@@ -56,7 +56,7 @@ def _start_time(pid: int) -> str:
 
 
 def reap(client: docker.DockerClient) -> int:
-    """Remove the containers and volumes whose process has ended; return the number of containers removed."""
+    """Remove the containers, volumes and networks whose process has ended; return the number of containers removed."""
     count = 0
     for container in client.api.containers(all=True, filters={"label": LABEL}):
         if _is_gone(container["Labels"][LABEL], running=container["State"] not in _ENDED):
@@ -66,6 +66,10 @@ def reap(client: docker.DockerClient) -> int:
     for volume in client.api.volumes(filters={"label": LABEL})["Volumes"] or ():
         if _is_gone(volume["Labels"][LABEL], running=False):
             remove_volume(client, volume["Name"])
+    for network in client.api.networks(filters={"label": LABEL}):
+        if _is_gone(network["Labels"][LABEL], running=False):
+            with contextlib.suppress(Exception):
+                client.api.remove_network(network["Id"])
     return count
 
 
