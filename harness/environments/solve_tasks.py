@@ -191,6 +191,11 @@ class DatasetTasks(GradedTasks):
         """Read the dataset; raises RowError for an invalid row, and SettingsError if nothing is selected."""
         selected = self.selection.select(read_instances(str(self.dataset), split=self.split))
         instances = {instance.id: instance for instance in selected}
+        has_others = self.images or self.python is not None or self.sandbox not in ("auto", "docker")
+        if has_others and any(instance.harbor is not None for instance in selected):
+            raise SettingsError(
+                f"{self.dataset}: tasks of Harbor run in their own images; omit sandbox, images, python"
+            )
         store = Store(Path(self.store))
         grader = Grader(
             store,

@@ -17,6 +17,7 @@ from harness.harbor.reading import read_task, task_folders
 from harness.harbor.schema import Artifact
 from harness.harbor.task import Refusal, TaskError
 from harness.harbor.trial import is_excluded, read_rewards, without_collisions
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import ReasonCode
 
 TOML = KINDS["shared"]["task.toml"]
@@ -246,6 +247,13 @@ def test_prompts_need_no_container(tmp_path: Path) -> None:
 def test_formats_that_name_tests_leave_task_directories_out(tmp_path: Path) -> None:
     write_task(tmp_path / "tasks", "named-image", "image:1")
     assert main(["export", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--format", "harbor"]) != 0
+
+
+@pytest.mark.parametrize("options", [{"sandbox": "bubblewrap"}, {"images": "docker"}, {"python": "python3"}])
+def test_an_environment_refuses_options_about_other_environments(options: dict[str, str], tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks", "shared", "image:1")
+    with pytest.raises(SettingsError):
+        DatasetTasks(tmp_path / "tasks", tmp_path / "store", **options).open()
 
 
 def test_an_environment_refuses_a_task_of_several_steps(tmp_path: Path) -> None:
