@@ -11,8 +11,9 @@ Run: `python tests/peers/harbor_readers_peer.py READER tasks/train` with one of 
 | `skyrl-generator` | plays two tasks without Docker, with terminus-2 and a scripted model | the same, and what SkyRL's generators import |
 | `trl` | loads each task, and steps one in Docker | trl 1.16 and harbor |
 
-`openenv` needs images with tmux. TRL grades in the agent's container: its tasks must be plain. The script ends with 1 if a
-task does not load, the reference solution does not get 1, or nothing gets more than 0.
+`openenv` and `skyrl-generator` need images with tmux. TRL grades in the agent's container, and Apptainer's containers have
+no other users: both need plain tasks. The script ends with 1 if a task does not load, the reference solution does not get
+1, or nothing gets more than 0.
 """
 
 from __future__ import annotations
