@@ -50,10 +50,14 @@ class ScriptedModel:
         """Return the reward that an agent has to get."""
         return float(agent == "oracle" or (agent != "nop" and self._repairs[task]))
 
+    def commands(self, request: dict[str, Any]) -> list[str]:
+        """Return the commands for the instructions that a request contains."""
+        asked = json.dumps(request["messages"])
+        return [command for text, command in self._commands.items() if json.dumps(text)[1:-1] in asked]
+
     def __call__(self, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         """Return the response to a request, which contains the instruction of a task."""
-        asked = json.dumps(request["messages"])
-        fitting = [c for text, c in self._commands.items() if json.dumps(text)[1:-1] in asked]
+        fitting = self.commands(request)
         assert len(fitting) == 1, f"{len(fitting)} tasks have this instruction"
         is_first = not any(m["role"] == "assistant" for m in request["messages"])
         if request.get("tools"):
