@@ -12,6 +12,7 @@ SsrError
 │   │   └── UnreachableError    a sandbox server does not answer
 │   ├── WorkerLostError         a unit of work has lost its worker each time
 │   ├── UnresponsiveError       a container does not answer
+│   ├── TooLargeError           a file or folder of a task's container is larger than what is read of one
 │   └── RemoteError             a sandbox server refuses a call, or the call failed there
 ├── ModelError                  a model or its server failed; never the content of a reply
 │   ├── ModelUnavailableError   its server is out of reach, or refuses requests for now
@@ -27,10 +28,13 @@ SsrError
 │   ├── DiskFullError           a disk has no space for a run that has not begun
 │   ├── NotPublishableError     a folder is not published, because of itself or of what is at its destination
 │   ├── MissingKeyError         the variable with a model's key is not set
+│   ├── KeyNotAllowedError      a registered model names a key that the operator does not allow
 │   └── ServersAwayError        models' servers are out of reach before a command begins
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
-│       └── OtherLanguageError  it is of another programming language
+│       ├── OtherLanguageError  it is of another programming language
+│       └── UnsupportedTaskError  a task directory of Harbor cannot be used here
+├── TaskError                   a task directory of Harbor cannot be used
 ├── ActionError                 an environment cannot take this action
 ├── ImageError                  an image of a container cannot be read from its registry
 ├── DockerfileError             a Dockerfile cannot be followed without Docker, or a line of it fails

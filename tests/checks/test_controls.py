@@ -12,6 +12,8 @@ from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES
 
+pytestmark = pytest.mark.long
+
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 MARKED = {
     "pkg/texts.py": "try:\n    from pkg.mark import MARK\nexcept ImportError:\n    MARK = '?'\n\n\n"

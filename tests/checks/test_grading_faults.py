@@ -19,6 +19,8 @@ from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
 from pytest_ssr.storage.store import Store
 from pytest_ssr.storage.stored_records import StoredRecords
 
+pytestmark = pytest.mark.long
+
 TESTS = "tests/test_add.py"
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 REPORT = "python -m pytest -rA -p no:cacheprovider tests/test_add.py tests/test_texts.py\n"

@@ -15,6 +15,8 @@ from processes import command_lines
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.sandbox.protocol import MIB
 
+pytestmark = pytest.mark.long
+
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 REPORT = "python -m pytest -rA -p no:cacheprovider tests/test_add.py tests/test_texts.py\n"
 PARSER = """\

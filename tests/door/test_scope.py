@@ -14,6 +14,8 @@ from pytest_ssr.plugin.arguments import with_joined_values
 from pytest_ssr.plugin.options import chosen_sources, chosen_tests
 from pytest_ssr.plugin.sources import project_path
 
+pytestmark = pytest.mark.long
+
 FILES = {
     "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-ra'\nssr_count = 3\n",
     "conftest.py": "",

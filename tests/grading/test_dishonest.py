@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from dishonest_shop import BUGS, CODE, Shop, is_sure, mostly_long
 
+pytestmark = pytest.mark.long
+
 FORGED = """\
 import sys as _sys
 _recorder = _sys.modules.get("ssr_blind_recorder")
