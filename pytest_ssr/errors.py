@@ -12,7 +12,7 @@ SsrError
 │   │   └── UnreachableError    a sandbox server does not answer
 │   ├── WorkerLostError         a unit of work has lost its worker each time
 │   ├── UnresponsiveError       a container does not answer
-│   ├── TooLargeError           a file or folder of a task's container is larger than what is read of one
+│   ├── TooLargeError           a file or folder of a task's container exceeds the limit for reading
 │   └── RemoteError             a sandbox server refuses a call, or the call failed there
 ├── ModelError                  a model or its server failed; never the content of a reply
 │   ├── ModelUnavailableError   its server is out of reach, or refuses requests for now

@@ -205,11 +205,11 @@ class Library:
         return b""
 
     def known_bug(self, name: str) -> Bug:
-        """Return what is known of a bug without its rollouts: its diff."""
+        """Return a bug by its diff alone, without its rollouts."""
         return Bug(name, diff=self.diff(name))
 
     def bug(self, record: Record) -> Bug:
-        """Return the bug that a rollout repairs or made; its id is empty if there is none."""
+        """Return the bug that a rollout repairs or made; without a bug, its id is empty."""
         task = record.data["task"]
         name = _bug_id(record)
         operator, function = (task.get(n) for n in ("operator", "function"))
@@ -223,7 +223,7 @@ class Library:
 
 
 def _bug_id(record: Record) -> str:
-    """Return the id of the bug that a rollout repairs or made; empty if there is none."""
+    """Return the id of the bug that a rollout repairs or made; empty without one."""
     if record.data["role"] == "solver":
         return str(record.data["task_id"])
     artifact = record.data["task"].get("artifact")

@@ -57,7 +57,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 class TooLargeError(SandboxError):
-    """A file or folder of a container is larger than what is read of one."""
+    """A file or folder of a container exceeds the limit for reading."""
 
 
 class Engine:

@@ -77,7 +77,7 @@ def unranked(root: Path) -> int:
 
 
 def _numbered(solved: list[Attempt], played: set[tuple[str, str]], label: str, root: Path) -> list[Entry]:
-    """Return the entries of attempts of `ssr solve`, counted anew: several commands may have made a first one.
+    """Return the entries of attempts of `ssr solve`, renumbered: several commands may have made a first one.
 
     played: the solvers and bugs of plays. All attempts of a play are at bugs that were chosen by chance, and others at
     the same bug would be more of what somebody wanted to see.

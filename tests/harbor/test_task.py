@@ -1,4 +1,4 @@
-"""Reading of task directories: what is kept, what is refused with which reason, and what is ignored."""
+"""Reading of task directories: fields that are kept, ignored, or refused with a reason."""
 
 from __future__ import annotations
 
