@@ -153,9 +153,7 @@ class Trial:
 
         work: that on the earlier steps.
         """
-        with self._begun(index, work[:index], network=self._least_network) as (container, fault):
-            if fault:
-                raise SandboxError(f"the step {self.task.steps[index].name} cannot begin: {fault}")
+        with self._at_start(index, work, network=self._least_network) as container:
             _download(container, container.workdir, folder, exclude=(), left_out=_LEFT_OUT)
 
     def solve(self, index: int, work: Sequence[Changes], folder: Path) -> list[str]:
@@ -165,9 +163,7 @@ class Trial:
         """
         step = self.task.steps[index]
         assert step.solution is not None
-        with self._begun(index, work[:index], network=self.task.network) as (container, fault):
-            if fault:
-                raise SandboxError(f"the step {step.name} cannot begin: {fault}")
+        with self._at_start(index, work, network=self.task.network) as container:
             container.put_folder(step.solution, _SOLUTION)
             container.exec(f"chmod +x {_SOLUTION}/solve.sh", seconds=60.0, user="0")
             done = container.exec(
@@ -188,6 +184,14 @@ class Trial:
             container.archive(_TESTS, max_bytes=_MAX_ARTIFACT_BYTES) as archive,
         ):
             return archive is not None and any(not member.isdir() for member in archive)
+
+    @contextlib.contextmanager
+    def _at_start(self, index: int, work: Sequence[Changes], *, network: str) -> Iterator[Container]:
+        """Start a container as a step finds it; raises SandboxError if the step cannot begin."""
+        with self._begun(index, work[:index], network=network) as (container, fault):
+            if fault:
+                raise SandboxError(f"the step {self.task.steps[index].name} cannot begin: {fault}")
+            yield container
 
     @contextlib.contextmanager
     def _begun(self, index: int, work: Sequence[Changes], *, network: str) -> Iterator[tuple[Container, str]]:

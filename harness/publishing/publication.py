@@ -56,7 +56,7 @@ class Publication:
 
 
 def prepare(source: Path, folder: Path, allowed: Sequence[re.Pattern[str]] = ()) -> Publication:
-    """Write what is published of an export into an empty folder. allowed: what may be published although it is found.
+    """Write the published files of an export into an empty folder. allowed: findings that do not prevent publishing.
 
     Raises NotPublishableError for a folder that is not a complete export as it was written, or that has a secret or
     private data in it, and MissingExtraError without matplotlib.

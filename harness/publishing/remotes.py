@@ -1,4 +1,4 @@
-"""Compare what is published with what is at its destination, and decide what is written and removed there."""
+"""Compare an export with the files at its destination, and decide which files to write and to remove there."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class PublishSettings(CommandSettings):
         is_personal=True,
     )
     dry_run: bool = switch("check everything, and list what would be published; needs no network", is_own=True)
-    tag: str = option("", "NAME", "mark what is published with this tag", is_own=True)
+    tag: str = option("", "NAME", "add this tag to the published version", is_own=True)
     public: bool = switch("a new data set on the hub is public (default: private)", is_own=True, is_personal=True)
     replace: bool = switch("overwrite files there that ssr publish has not written", is_own=True, is_personal=True)
     images: str = option(
