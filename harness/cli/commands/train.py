@@ -12,6 +12,7 @@ from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
+from harness.local_models.opening import open_scorer
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
 from harness.selfplay.project_play import Watch
@@ -25,6 +26,7 @@ from pytest_ssr.storage.store import Store, key_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from harness.training.search.language_fitting import LanguageReport
     from harness.training.search.loop import RoundReport
     from harness.training.search.policy_fitting import StaticData
     from harness.training.search.rates import Rate
@@ -58,10 +60,12 @@ def train_search(settings: TrainSearchSettings) -> int:
     _require(settings)
     if "lesson" in settings.typed and not settings.episodes:
         raise SettingsError("--lesson has no effect without --episodes", option="lesson")
+    from harness.training.search.language_training import LanguageSettings
     from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import open_sources, without_shared_code
     from harness.training.search.training import train
 
+    _require_language(settings)
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
     sources = without_shared_code(open_sources(settings.source), held_out, terminal.note)
@@ -78,6 +82,7 @@ def train_search(settings: TrainSearchSettings) -> int:
             finished=_finished(terminal),
             stored=stored,
             lesson=Lesson(settings.lesson),
+            language=LanguageSettings(settings.lm, settings.lm_seconds, settings.lm_bugs) if settings.lm else None,
         )
     if settings.json:
         print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
@@ -102,8 +107,38 @@ def train_search(settings: TrainSearchSettings) -> int:
                 f"  {before.budget:4d}: {before.rate:.2f} by patterns, {after.rate:.2f} by the policy "
                 f"(95 % by {kind}: {low:.2f} to {high:.2f})"
             )
+    for title, language in (("other projects", report.language), ("held out", report.language_held_out)):
+        if language is not None:
+            _tell_language(terminal, title, language)
     terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
     return ExitCode.DONE
+
+
+def _require_language(settings: TrainSearchSettings) -> None:
+    """Raise SettingsError or MissingExtraError if there is no such language model, or its options have no effect."""
+    for option in ("lm-seconds", "lm-bugs"):
+        if option in settings.typed and not settings.lm:
+            raise SettingsError(f"--{option} has no effect without --lm", option=option)
+    if settings.lm:
+        open_scorer(settings.lm)
+
+
+def _tell_language(terminal: Terminal, title: str, report: LanguageReport) -> None:
+    """Print what a language model gives."""
+    terminal.echo(
+        f"{report.model}, {title}: {report.bugs} bugs with a right candidate in {report.projects} projects; "
+        f"{report.read:.0f} candidates read of each, {report.cpu_s:.1f} s of processor time. Share whose right "
+        "candidate is among the first N:",
+        "heading",
+    )
+    for before, after in zip(report.policy, report.with_model, strict=True):
+        kind, (low, high) = ("project", after.by_project) if after.by_project else ("bug", after.by_bug)
+        terminal.echo(
+            f"  {before.budget:4d}: {before.rate:.2f} by the policy, {after.rate:.2f} with the model "
+            f"(95 % by {kind}: {low:.2f} to {high:.2f})"
+        )
+    first = report.with_model[0].rate
+    terminal.echo(f"  the first is right in {first:.2f}, expected {report.expected_first:.2f}")
 
 
 def _finished(terminal: Terminal) -> Callable[[str, int, int], None]:

@@ -2,7 +2,8 @@
 
 A policy is a folder: `policy.json` with its settings and what it was trained on, `ranker.txt` with the trees in
 LightGBM's text format, `tokens.npz` with the counts of a token model, and maybe `generator.npz` with the weights of a
-network that writes further repairs. Reading them runs no code, and takes bounded time and memory.
+network that writes further repairs. Reading them runs no code, and takes bounded time and memory. A policy that was
+trained with a language model names it, and it must be on this machine; see `LanguageRanking`.
 
 The softmax of the trees' logits gives each repair of a function a probability. It is mixed with the weights of the
 patterns, as logarithms: a ranker alone does worse on operators that it was not trained on.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from harness.solvers.search.arrays import load_arrays, read_file
 from harness.solvers.search.features import NAMES, ScopeFeatures
+from harness.solvers.search.language import LanguageRanking
 from harness.solvers.search.namesakes import with_namesakes
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.project_files import ProjectFiles
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from harness.solvers.search.generator.generator import Generator
     from harness.solvers.search.trees import Trees
 
-_FORMAT = 1
+_FORMAT, _WITH_LANGUAGE = 1, 2
 _MOST_SHARPNESS = 100.0
 _MOST_SETTINGS_BYTES = 1 << 22
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -64,6 +66,8 @@ class Policy:
     """A hash of its files."""
     generator: Generator | None = None
     """Writes repairs that no pattern gives; None for the patterns alone."""
+    language: LanguageRanking | None = None
+    """Ranks the first candidates again by what a language model says of them; None without one."""
 
     def completed(
         self,
@@ -87,6 +91,10 @@ class Policy:
             return []
         total = sum(r.weight for r in repairs)
         return self.mixed_logits(self.logits(source, scope, repairs), [r.weight / total for r in repairs])
+
+    def unsharpened(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
+        """Return the scores of the repairs of one scope, without the factor `sharpness`."""
+        return [score / self.sharpness for score in self.scores(source, scope, repairs)]
 
     def logits(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the trees' logit of each repair of one scope."""
@@ -112,12 +120,13 @@ class Policy:
         for name, data in files.items():
             write_bytes(folder / name, data)
         values = {
-            "format": _FORMAT,
+            "format": _FORMAT if self.language is None else _WITH_LANGUAGE,
             "features": NAMES,
             "share": self.share,
             "sharpness": self.sharpness,
             "trained_on": dict(self.trained_on),
             "hashes": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+            **({"language": self.language.to_json()} if self.language is not None else {}),
         }
         write_bytes(folder / _SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
         if self.generator is None:
@@ -183,7 +192,7 @@ def load_policy(folder: Path) -> Policy:
         raise MissingExtraError("NumPy", "search") from error
     try:
         settings = json.loads(read_file(folder / _SETTINGS, _MOST_SETTINGS_BYTES))
-        if settings["format"] != _FORMAT or tuple(settings["features"]) != NAMES:
+        if settings["format"] not in (_FORMAT, _WITH_LANGUAGE) or tuple(settings["features"]) != NAMES:
             raise SettingsError(f"{folder} was written by another version; train it again: ssr train search")
         names = settings["hashes"].keys()
         if names - {GENERATOR} != {_RANKER, _TOKENS}:
@@ -198,14 +207,18 @@ def load_policy(folder: Path) -> Policy:
             raise SettingsError(f"{folder / changed[0]} is not the file that policy.json names; train the policy again")
         tokens = load_tokens(folder / _TOKENS)
         ranker = read_trees(read_file(folder / _RANKER).decode(), len(NAMES))
+        with_language = settings["format"] == _WITH_LANGUAGE
+        language = LanguageRanking.from_json(settings["language"]) if with_language else None
+        key = key_of(settings["share"], settings["sharpness"], *settings["hashes"].values())
         return Policy(
             ranker,
             tokens,
             share,
             sharpness,
             settings["trained_on"],
-            key_of(settings["share"], settings["sharpness"], *settings["hashes"].values()),
+            key_of(key, settings["language"]) if with_language else key,
             _load_generator(folder / GENERATOR) if GENERATOR in names else None,
+            language,
         )
     except (OSError, *_UNREADABLE) as error:
         raise SettingsError(f"{folder} has no policy of ssr train search: {_reason(error)}") from None

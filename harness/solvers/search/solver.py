@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import threading
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from harness.records.trajectory import ExitReason, Journal, Step
 from harness.solvers.protocol import Solution, SolverTask, encode_patch
 from harness.solvers.search.demonstration import EDIT, demonstrate, open_conversation
+from harness.solvers.search.language import Reading
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.workspace import CandidateRun, SearchWorkspace, UnableError, prepare
@@ -104,6 +105,7 @@ class SearchSolver:
         try:
             workspace = self._workspace(task)
             repaired_state = _search(workspace, Random(f"{task.id}:{seed}"), progress, journal)
+            _record_reading(workspace, journal)
             journal.write_sibling(CANDIDATES, "".join(f"{json.dumps(row)}\n" for row in progress.tried))
         except UnableError as error:
             return Solution(None, journal.end(ExitReason.UNABLE, str(error)))
@@ -247,6 +249,13 @@ def _tried(workspace: SearchWorkspace, repair: Repair, run: CandidateRun, *, on_
 def _record(journal: Journal, pattern: str, path: str, line: int, repaired: int) -> None:
     arguments = {"pattern": pattern, "path": path, "line": line, "repaired": repaired}
     journal.step(Step(len(journal.trajectory.steps), -1, "tool", "repair", arguments))
+
+
+def _record_reading(workspace: SearchWorkspace, journal: Journal) -> None:
+    """Record what a language model read for this task, in all attempts together."""
+    if workspace.readings:
+        read = sum(workspace.readings.values(), Reading())
+        journal.step(Step(len(journal.trajectory.steps), -1, "tool", "language-model", asdict(read)))
 
 
 def _patch(workspace: SearchWorkspace, repaired_state: CodebaseState) -> Patch:

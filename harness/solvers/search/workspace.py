@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.demonstration import Demonstration
+from harness.solvers.search.language import LanguageRanking, Place, Reading, ranked_again
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
@@ -94,6 +95,8 @@ class SearchWorkspace:
     lock: threading.Lock = field(default_factory=threading.Lock)
     policy: Policy | None = None
     """Ranks the repairs of a function; None for the weights of their patterns."""
+    readings: dict[str, Reading] = field(default_factory=dict)
+    """What a language model read to rank them, for all attempts together; by the hash of a state's tree."""
     _repairs: dict[str, list[ScoredRepair]] = field(default_factory=dict)
     """By the hash of a state's tree."""
     _in_files: dict[tuple[str, bytes], list[ScoredRepair]] = field(default_factory=dict)
@@ -113,6 +116,7 @@ class SearchWorkspace:
     def use(self, policy: Policy | None) -> None:
         """Rank repairs by another policy from now on."""
         self.policy = policy
+        self.readings.clear()
         self._repairs.clear()
         self._in_files.clear()
 
@@ -126,8 +130,36 @@ class SearchWorkspace:
             functions = self._suspicious_functions()
             sources = [self._parse(base, path) for path in dict.fromkeys(path for path, _ in functions)]
             scored = (pair for source in sources if source is not None for pair in self._best(source, functions))
-            self._repairs[name] = heapq.nlargest(_MAX_REPAIRS, scored, key=itemgetter(0))
+            best = heapq.nlargest(_MAX_REPAIRS, scored, key=itemgetter(0))
+            if self.policy is not None and self.policy.language is not None:
+                found = [source for source in sources if source is not None]
+                best, self.readings[name] = self._read_by_model(self.policy, self.policy.language, found, best)
+            self._repairs[name] = best
         return self._repairs[name]
+
+    def _read_by_model(
+        self, policy: Policy, language: LanguageRanking, sources: Sequence[ParsedSource], best: Sequence[ScoredRepair]
+    ) -> tuple[list[ScoredRepair], Reading]:
+        """Return repairs in the order of a policy with a language model, and what it read."""
+        places = {
+            (source.path, (scope.node.start_point.row + 1, scope.node.end_point.row + 1)): Place(source, scope)
+            for source in sources
+            for scope in scopes(source)
+        }
+        located = [_SHARPNESS * math.log(self._suspicion_of(repair)) for _, repair in best]
+        listed = [
+            (score / policy.sharpness - place, places[repair.path, repair.function], repair)
+            for (score, repair), place in zip(best, located, strict=True)
+        ]
+        logits, reading = ranked_again(language, listed)
+        scored = [
+            (policy.sharpness * (place + logit), repair)
+            for place, logit, (_, repair) in zip(located, logits, best, strict=True)
+        ]
+        return sorted(scored, key=itemgetter(0), reverse=True), reading
+
+    def _suspicion_of(self, repair: Repair) -> float:
+        return self.suspicion.of(repair.path, repair.first, repair.last, function=repair.function)
 
     def _best(self, source: ParsedSource, functions: Sequence[tuple[str, str]]) -> list[ScoredRepair]:
         """Return the best repairs of a file; they are computed once for all states in which it is the same."""
@@ -152,8 +184,7 @@ class SearchWorkspace:
                 repairs = self.policy.completed(source, scope, repairs, files, generate=generate)
                 logs = self.policy.scores(source, scope, repairs)
             for log, repair in zip(logs, repairs, strict=True):
-                suspicion = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
-                if suspicion:
+                if suspicion := self._suspicion_of(repair):
                     yield sharpness * math.log(suspicion) + log, repair
 
     def _project_files(self) -> ProjectFiles:

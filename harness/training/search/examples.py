@@ -152,7 +152,7 @@ def example_of(listed: ListedBug, project: str, tokens: TokenModel, rng: random.
     source, scope, repairs = listed.source, listed.scope, listed.repairs
     targets = list(_repaired(listed.bug)) if graded else [listed.original]
     reversals = [Reversal(source, scope, target) for target in targets]
-    right = [any(_is_right(reversal, repair) for reversal in reversals) for repair in repairs]
+    right = [any(is_right(reversal, repair) for reversal in reversals) for repair in repairs]
     wrong = [i for i, is_right in enumerate(right) if not is_right]
     rng.shuffle(wrong)
     kept = sorted([*(i for i, is_right in enumerate(right) if is_right), *wrong[:_MOST_WRONG]]) if any(right) else []
@@ -169,7 +169,8 @@ def example_of(listed: ListedBug, project: str, tokens: TokenModel, rng: random.
     )
 
 
-def _is_right(reversal: Reversal, repair: Repair) -> bool:
+def is_right(reversal: Reversal, repair: Repair) -> bool:
+    """Return whether a repair gives the original code; for a written one, line breaks do not count."""
     return reversal.matches(repair) or (repair.pattern in WRITTEN and reversal.matches_apart_from_breaks(repair))
 
 

