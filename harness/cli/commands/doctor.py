@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.executors.slots import measured_slots
+from harness.local_models.weights import availability
 from harness.settings.commands import DoctorSettings
 from pytest_ssr.errors import ProjectError, SandboxError, SettingsError
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
@@ -74,14 +75,22 @@ def doctor(settings: DoctorSettings) -> int:
         python = f"{interpreter.executable} ({interpreter.version}) runs the tests of {Path.cwd()}"
     except ProjectError as error:
         python = str(error)
-    reaped = reap()
+    reaped, model = reap(), availability()
     isolates = any(a.works for name, a in probes.items() if name != "process")
     if settings.json:
         rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
         path = str(interpreter.executable) if interpreter else None
         print(
             json.dumps(
-                {"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped, "slots": slots}, indent=1
+                {
+                    "sandboxes": rows,
+                    "python": path,
+                    "python_detail": python,
+                    "lm": model.to_json(),
+                    "reaped": reaped,
+                    "slots": slots,
+                },
+                indent=1,
             )
         )
         return ExitCode.DONE if isolates else ExitCode.NO
@@ -96,6 +105,9 @@ def doctor(settings: DoctorSettings) -> int:
     terminal.echo(f"{'python':11} {python}", "valid" if interpreter else "bad")
     if interpreter and interpreter.note:
         terminal.echo(f"{'':11} {interpreter.note}")
+    terminal.echo(f"{'lm':11} {model.text}", "valid" if model.works else "")
+    if not model.works:
+        terminal.echo(f"{'':11} {model.remedy}")
     terminal.echo(f"{'slots':11} {slots} sandboxes at the same time, by cores and free memory")
     if reaped:
         terminal.echo(f"{'cleaned':11} {reaped} folders left by killed runs")

@@ -12,7 +12,7 @@ from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
-from harness.local_models.opening import open_scorer
+from harness.models.scorers import open_scorer
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
 from harness.selfplay.project_play import Watch

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.local_models.opening import open_scorer
 from harness.local_models.scoring import Scorer, Scores, Variant
+from harness.models.scorers import open_scorer
 from harness.solvers.search.patterns import Repair
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, splice

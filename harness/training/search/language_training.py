@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.local_models.opening import open_scorer
 from harness.local_models.scoring import Scorer
+from harness.models.scorers import open_scorer
 from harness.solvers.search.policy import Policy
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import static_bugs

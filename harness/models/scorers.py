@@ -1,0 +1,111 @@
+"""Open a language model that gives log-probabilities: of this machine, or of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness.local_models.scoring import Scored, Scorer, Scores, Variant
+from harness.local_models.weights import Weights, find_weights
+from harness.models.connection import Connection
+from harness.models.timeouts import TIMEOUT_S
+from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.storage.store import key_of
+
+_KEY = "SSR_LM_KEY"
+"""The environment variable that holds the key of a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalScorer:
+    """A model on this machine. It holds no weights, so that it can be sent to other processes."""
+
+    weights: Weights
+
+    @property
+    def key(self) -> str:
+        """A hash of the model."""
+        return self.weights.key
+
+    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
+        """Return the scores of variants; see `Scorer`."""
+        from harness.local_models.torch_model import open_model
+
+        return open_model(self.weights).score(text, variants, after=after)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerScorer:
+    """A model of a server with `/v1/completions` that echoes a prompt with log-probabilities, such as vLLM's."""
+
+    url: str
+    model: str
+    """Its id on the server."""
+    timeout_s: float = field(default=TIMEOUT_S, compare=False)
+
+    @classmethod
+    def at(cls, url: str) -> ServerScorer:
+        """Return the first model that a server serves.
+
+        Raises ModelError if the server does not answer, SettingsError if it cannot echo a prompt.
+        """
+        connection = Connection(url, timeout_s=TIMEOUT_S, key_variable=_KEY)
+        try:
+            served = connection.get("/models").get("data")
+        finally:
+            connection.close()
+        if not isinstance(served, list) or not served or not isinstance(served[0], dict):
+            raise ModelError(f"{url}/models names no model")
+        scorer = cls(url, str(served[0].get("id", "")))
+        scorer.score("pass", [Variant("pass", 0, 4)], after=0)
+        return scorer
+
+    @property
+    def key(self) -> str:
+        """A hash of the model's name: what a server's weights are is not known."""
+        return key_of("server", self.model)
+
+    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
+        """Return the scores of variants; see `Scorer`. Each variant is a request: the server may keep what they share."""
+        connection = Connection(self.url, timeout_s=self.timeout_s, key_variable=_KEY)
+        scores, tokens = list[Scores | None](), 0
+        try:
+            for variant in variants:
+                offsets, values = self._echo(connection, variant.text)
+                tokens += len(values)
+                first = next((i for i, offset in enumerate(offsets) if offset >= variant.start), len(offsets))
+                end = next((i for i, offset in enumerate(offsets) if offset >= variant.end), len(offsets))
+                first = min(first, end)
+                scores.append(Scores(tuple(values[first:end]), tuple(values[end : end + after])))
+        finally:
+            connection.close()
+        return Scored(tuple(scores), tokens)
+
+    def _echo(self, connection: Connection, text: str) -> tuple[list[int], list[float]]:
+        """Return the first character and the log-probability of each token of a text."""
+        body = {"model": self.model, "prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
+        choices = connection.post("/completions", body).get("choices")
+        try:
+            logs = choices[0]["logprobs"]  # type: ignore[index]
+            offsets = [int(v) for v in logs["text_offset"]]
+            values = [float(v) if v is not None else 0.0 for v in logs["token_logprobs"]]
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise SettingsError(
+                f"{self.url} does not give the log-probabilities of a prompt: it needs `echo` in /completions",
+                option="lm",
+            ) from None
+        # The last token is written by the model, because some servers do not answer without one.
+        length = next((i for i, offset in enumerate(offsets) if offset >= len(text)), len(offsets))
+        if not length or offsets[0] != 0:
+            raise SettingsError(f"{self.url} does not echo a prompt in /completions", option="lm")
+        return offsets[:length], values[:length]
+
+
+def open_scorer(name: str) -> Scorer:
+    """Return the model that a name stands for: the URL of a server that ends in `/v1`, or as for `find_weights`.
+
+    Raises SettingsError, MissingExtraError or ModelError.
+    """
+    if name.startswith(("http://", "https://")):
+        return ServerScorer.at(name)
+    return LocalScorer(find_weights(name))
