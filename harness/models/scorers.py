@@ -66,7 +66,7 @@ class ServerScorer:
         return key_of("server", self.model)
 
     def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
-        """Return the scores of variants; see `Scorer`. Each variant is a request: the server may keep what they share."""
+        """Return the scores of variants, each of which is a request; see `Scorer`."""
         connection = Connection(self.url, timeout_s=self.timeout_s, key_variable=_KEY)
         scores, tokens = list[Scores | None](), 0
         try:
