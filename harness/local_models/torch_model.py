@@ -7,9 +7,9 @@ where its variant leaves it, and the tokens of its own variant: what variants ha
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,9 @@ class TorchModel:
         self.key = weights.key
         self._tokenizer, self._model = _load(weights.folder)
         self._lock = threading.Lock()
+        # Releases of transformers name it differently.
+        parameters = inspect.signature(self._model.forward).parameters
+        self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._most = int(self._model.config.max_position_embeddings)
 
     def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
@@ -87,7 +90,7 @@ class TorchModel:
 
         with torch.inference_mode():
             cache = DynamicCache(config=self._model.config)
-            output = self._model(torch.tensor([trunk]), past_key_values=cache, use_cache=True)
+            output = self._model(torch.tensor([trunk]), use_cache=True, **{self._cache_name: cache})
             logs = output.logits[0].log_softmax(-1)
             own = torch.cat([torch.zeros(1), logs[:-1].gather(1, torch.tensor(trunk[1:])[:, None])[:, 0]]).tolist()
             results = list[Scores]()
@@ -112,7 +115,11 @@ class TorchModel:
         mask = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
         tokens = torch.tensor([ids])
         output = self._model(
-            tokens, position_ids=positions[None], attention_mask=mask[None, None], past_key_values=cache, use_cache=True
+            tokens,
+            position_ids=positions[None],
+            attention_mask=mask[None, None],
+            use_cache=True,
+            **{self._cache_name: cache},
         )
         cache.crop(-len(ids))
         after = output.logits[0].log_softmax(-1)
@@ -157,8 +164,6 @@ def _load(folder: Path) -> tuple[Any, Any]:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    # The other name of the argument is newer than what the extra asks for.
-    warnings.filterwarnings("ignore", message=".past_key_values. is deprecated", category=FutureWarning)
     # More threads take more processor time for the same scores, and attempts run in parallel already.
     torch.set_num_threads(1)
     try:

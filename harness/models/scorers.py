@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from harness.local_models.scoring import Scored, Scorer, Scores, Variant
 from harness.local_models.weights import Weights, find_weights
-from harness.models.connection import Connection
 from harness.models.timeouts import TIMEOUT_S
-from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.storage.store import key_of
+
+if TYPE_CHECKING:
+    from harness.models.connection import Connection
 
 _KEY = "SSR_LM_KEY"
 """The environment variable that holds the key of a server."""
@@ -49,7 +52,7 @@ class ServerScorer:
 
         Raises ModelError if the server does not answer, SettingsError if it cannot echo a prompt.
         """
-        connection = Connection(url, timeout_s=TIMEOUT_S, key_variable=_KEY)
+        connection = _connect(url, TIMEOUT_S)
         try:
             served = connection.get("/models").get("data")
         finally:
@@ -67,7 +70,7 @@ class ServerScorer:
 
     def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
         """Return the scores of variants, each of which is a request; see `Scorer`."""
-        connection = Connection(self.url, timeout_s=self.timeout_s, key_variable=_KEY)
+        connection = _connect(self.url, self.timeout_s)
         scores, tokens = list[Scores | None](), 0
         try:
             for variant in variants:
@@ -99,6 +102,14 @@ class ServerScorer:
         if not length or offsets[0] != 0:
             raise SettingsError(f"{self.url} does not echo a prompt in /completions", option="lm")
         return offsets[:length], values[:length]
+
+
+def _connect(url: str, timeout_s: float) -> Connection:
+    try:
+        from harness.models.connection import Connection
+    except ImportError as error:
+        raise MissingExtraError("httpx", "vllm") from error
+    return Connection(url, timeout_s=timeout_s, key_variable=_KEY)
 
 
 def open_scorer(name: str) -> Scorer:

@@ -48,12 +48,15 @@ SHIPPED = ("repository",)
 _WITH_TOOL_ROLE = ("vllm:", "hosted_vllm/", "scripted:")
 
 
-def _policy_path(name: str) -> Path:
-    """Return the folder in `search:policy=PATH`; raises SettingsError for any other form."""
-    path = name.removeprefix(f"{SEARCH}:policy=")
-    if path == name or not path:
+def _policy_parts(name: str) -> tuple[Path, str]:
+    """Return the folder and the language model in `search:policy=PATH` or `search:policy=PATH,lm=MODEL`.
+
+    Raises SettingsError for any other form.
+    """
+    path, _, model = name.removeprefix(f"{SEARCH}:policy=").partition(",lm=")
+    if name == path or not path:
         raise SettingsError(f"{name!r} is not a solver; a learned policy is named search:policy=PATH", option="solver")
-    return Path(path)
+    return Path(path), model
 
 
 @dataclass(slots=True)
@@ -152,7 +155,7 @@ class PlayerFactory:
         if is_search(name):
             default, policy = SearchSolver(), None
             if name != SEARCH:
-                policy = load_policy(_policy_path(name))
+                policy = load_policy(*_policy_parts(name))
             return SearchSolver(
                 tries or default.tries, default.wall_s if wall_s is None else wall_s, name=name, policy=policy
             )
@@ -301,7 +304,7 @@ def _folder_of(bundle: Path) -> Path:
 
 def solver_writes_code(name: str) -> bool:
     """Return whether a solver's code or commands may come from a model or from others, live or recorded."""
-    return not is_search(name) or (name != SEARCH and has_generator(_policy_path(name)))
+    return not is_search(name) or (name != SEARCH and has_generator(_policy_parts(name)[0]))
 
 
 def injector_writes_code(name: str) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.local_models.scoring import Scorer, Scores, Variant
+from harness.local_models.weights import SMOLLM2
 from harness.models.scorers import open_scorer
 from harness.solvers.search.patterns import Repair
 from pytest_ssr.errors import SettingsError
@@ -30,6 +31,7 @@ AFTER = 8
 _LONGEST_BYTES = 8_000
 _BYTES_OF_TOKEN = 3
 _LOWEST = -1e9
+_MOST_WEIGHT = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class LanguageRanking:
     """The weights of a conditional logit of the policy's logit and the columns."""
 
     name: str
-    """What `--lm` named: a model that ships in a package, or a path."""
+    """What `--lm` named; see `open_scorer`."""
     key: str
     """A hash of the model that it was fitted with."""
     policy: float
@@ -167,7 +169,8 @@ class LanguageRanking:
     def to_json(self) -> dict[str, Any]:
         """Return what the file of a policy says of it; see `from_json`."""
         return {
-            "model": self.name,
+            # A path or an address is nobody else's business.
+            "model": SMOLLM2 if self.name == SMOLLM2 else "",
             "key": self.key,
             "columns": list(COLUMNS),
             "policy": self.policy,
@@ -177,23 +180,32 @@ class LanguageRanking:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> LanguageRanking:
+    def from_json(cls, values: Mapping[str, Any], model: str) -> LanguageRanking:
         """Return what a policy's file says, with the model on this machine.
 
-        Raises ValueError, KeyError or TypeError if it is damaged; SettingsError if there is no such model here, or
-        another one; MissingExtraError without the extra `lm`.
+        model: the one that the user names; empty for the one that the file names, which is followed only if it ships in
+        a package: a policy may come from a stranger, and a server would get the user's code. Raises ValueError,
+        KeyError or TypeError if the file is damaged; SettingsError if there is no such model here, or another one;
+        MissingExtraError without the extra `lm`.
         """
         numbers = [float(v) for v in (values["policy"], values["read"], *values["weights"])]
         if tuple(values["columns"]) != COLUMNS or len(values["weights"]) != len(COLUMNS):
             raise ValueError("its columns are not those of this version")
         tokens = int(values["tokens"])
-        if tokens < 1 or not all(math.isfinite(number) for number in numbers):
+        if not (tokens >= 1 and all(abs(number) <= _MOST_WEIGHT for number in numbers)):
             raise ValueError("a weight of the language model's columns, or the number of tokens, is out of range")
-        name = str(values["model"])
-        scorer = open_scorer(name)
+        if not model and values["model"] != SMOLLM2:
+            raise SettingsError(
+                "the policy was trained with a language model of another folder or server; name it: "
+                "search:policy=PATH,lm=MODEL",
+                option="solver",
+            )
+        scorer = open_scorer(model or SMOLLM2)
         if scorer.key != values["key"]:
-            raise SettingsError(f"the policy was fitted with another model than {name} is here", option="solver")
-        return cls(name, scorer.key, numbers[0], tuple(numbers[2:]), numbers[1], tokens, scorer)
+            raise SettingsError(
+                f"the policy was trained with another language model than {model or SMOLLM2} is here", option="solver"
+            )
+        return cls(model or SMOLLM2, scorer.key, numbers[0], tuple(numbers[2:]), numbers[1], tokens, scorer)
 
 
 def ranked_again(

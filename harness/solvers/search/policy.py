@@ -184,8 +184,12 @@ def has_generator(folder: Path) -> bool:
     return (folder / GENERATOR).exists()
 
 
-def load_policy(folder: Path) -> Policy:
-    """Return a saved policy; raises SettingsError for a folder without one, MissingExtraError without the extra."""
+def load_policy(folder: Path, language_model: str = "") -> Policy:
+    """Return a saved policy. language_model: see `LanguageRanking.from_json`.
+
+    Raises SettingsError for a folder without one, MissingExtraError without the extra, ModelError if the server of its
+    language model does not answer.
+    """
     try:
         from harness.solvers.search.trees import read_trees
     except ImportError as error:
@@ -208,7 +212,9 @@ def load_policy(folder: Path) -> Policy:
         tokens = load_tokens(folder / _TOKENS)
         ranker = read_trees(read_file(folder / _RANKER).decode(), len(NAMES))
         with_language = settings["format"] == _WITH_LANGUAGE
-        language = LanguageRanking.from_json(settings["language"]) if with_language else None
+        if language_model and not with_language:
+            raise SettingsError(f"the policy {folder} was trained without a language model: ssr train search --lm")
+        language = LanguageRanking.from_json(settings["language"], language_model) if with_language else None
         key = key_of(settings["share"], settings["sharpness"], *settings["hashes"].values())
         return Policy(
             ranker,

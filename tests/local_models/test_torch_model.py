@@ -1,0 +1,83 @@
+"""Scores of variants are those of reading each variant by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from harness.local_models.scoring import Variant
+from harness.local_models.torch_model import TorchModel
+from harness.local_models.weights import find_weights
+from pytest_ssr.errors import SettingsError
+
+TEXT = "def total(items, start=0):\n    result = start\n    for item in items:\n        result += item\n    return result\n"
+PIECES = ("items", "result", "", "x", "not item", "a +\n        b", "é", "0")
+
+
+@pytest.fixture(scope="module")
+def model(llama: Path) -> TorchModel:
+    return TorchModel(find_weights(str(llama)))
+
+
+def variants(count: int, seed: int) -> list[Variant]:
+    rng, result = Random(seed), list[Variant]()
+    for _ in range(count):
+        start = rng.randrange(len(TEXT) + 1)
+        end = min(len(TEXT), start + rng.randrange(15))
+        piece = rng.choice(PIECES)
+        result += [Variant(TEXT[:start] + piece + TEXT[end:], start, start + len(piece)), Variant(TEXT, start, end)]
+    return result
+
+
+def alone(model: TorchModel, variant: Variant) -> list[float]:
+    """Return the log-probability of each token of a text that is read by itself."""
+    ids, _ = model._encode(variant.text)
+    with torch.inference_mode():
+        logs = model._model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return [0.0, *(float(logs[i - 1, ids[i]]) for i in range(1, len(ids)))]
+
+
+@pytest.mark.parametrize("together", [20, 512])
+def test_variants_that_are_read_together_have_the_scores_of_each_by_itself(model, monkeypatch, together):
+    monkeypatch.setattr("harness.local_models.torch_model._MOST_TOGETHER", together)
+    wanted = variants(40, seed=together)
+    scored = model.score(TEXT, wanted, after=4)
+    trunk, offsets = model._encode(TEXT)
+    for variant, scores in zip(wanted, scored.scores, strict=True):
+        branch = model._branch(trunk, offsets, variant, 4)
+        values = alone(model, variant)
+        assert scores.changed == pytest.approx(values[branch.first : branch.end], abs=1e-3)
+        assert scores.after == pytest.approx(values[branch.end : branch.last], abs=1e-3)
+    assert len(trunk) <= scored.tokens < sum(len(model._encode(v.text)[0]) for v in wanted)
+
+
+def test_the_tokens_of_a_region_hold_its_text(model):
+    old, new = Variant(TEXT, TEXT.index("start\n"), TEXT.index("start\n") + 5), None
+    new = Variant(TEXT.replace("= start\n", "= items\n"), old.start, old.end)
+    trunk, offsets = model._encode(TEXT)
+    for variant in (old, new):
+        branch, (_, own) = model._branch(trunk, offsets, variant, 3), model._encode(variant.text)
+        covered = variant.text[own[branch.first][0] : own[branch.end - 1][1]]
+        assert variant.text[variant.start : variant.end] in covered
+        assert branch.last - branch.end == 3
+
+
+def test_a_text_longer_than_the_context_is_not_read(model):
+    long = "x = 1\n" * 2000
+    assert model.score(long, [Variant(long, 0, 1)], after=1).scores == (None,)
+    grown = Variant(TEXT[:10] + long + TEXT[10:], 10, 10 + len(long))
+    short = Variant(TEXT, 0, 3)
+    scores = model.score(TEXT, [grown, short], after=1).scores
+    assert scores[0] is None
+    assert scores[1] is not None
+
+
+def test_a_damaged_model_is_one_clear_error(llama, tmp_path):
+    for path in llama.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[: 100 if path.suffix == ".safetensors" else None])
+    with pytest.raises(SettingsError) as caught:
+        TorchModel(find_weights(str(tmp_path)))
+    assert caught.value.option == "lm"

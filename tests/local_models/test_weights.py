@@ -1,0 +1,101 @@
+"""A model is found by its name, and a GGUF file is converted once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_gguf import write_gguf
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from harness.local_models import weights as module
+from harness.local_models.gguf_file import Fault, GgufError, convert
+from harness.local_models.weights import availability, find_weights
+from pytest_ssr.errors import MissingExtraError, SettingsError
+
+TEXT = "def add(a, b):\n    return a + 12\n"
+
+
+@pytest.fixture(scope="session")
+def gguf(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    write_gguf(llama, path)
+    return path
+
+
+def logits(folder: Path) -> torch.Tensor:
+    ids = AutoTokenizer.from_pretrained(folder)(TEXT, return_tensors="pt").input_ids
+    with torch.inference_mode():
+        return AutoModelForCausalLM.from_pretrained(folder)(ids).logits
+
+
+def test_a_converted_file_says_what_the_model_says(llama, gguf, tmp_path):
+    found = find_weights(str(gguf), tmp_path)
+    assert found.folder.parent == tmp_path
+    assert torch.allclose(logits(found.folder), logits(llama), atol=1e-4)
+
+
+def test_a_file_is_converted_once_also_by_several_at_a_time(gguf, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "convert", lambda path, folder: (calls.append(path), convert(path, folder)))
+    results: list[object] = []
+    threads = [threading.Thread(target=lambda: results.append(find_weights(str(gguf), tmp_path))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert len(set(results)) == 1
+    assert availability(tmp_path).is_converted
+
+
+def test_a_conversion_that_fails_leaves_nothing(gguf, tmp_path):
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(gguf.read_bytes()[:5000])
+    with pytest.raises(GgufError) as caught:
+        find_weights(str(damaged), tmp_path / "cache")
+    assert caught.value.fault is Fault.UNREADABLE
+    assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [({"architecture": "qwen2"}, Fault.ARCHITECTURE), ({"extra": "rope_freqs.weight"}, Fault.TENSOR)],
+)
+def test_other_models_are_refused_by_name(llama, tmp_path, options, fault):
+    path = tmp_path / "other.gguf"
+    write_gguf(llama, path, **options)
+    with pytest.raises(GgufError) as caught:
+        convert(path, tmp_path / "model")
+    assert caught.value.fault is fault
+
+
+def test_a_folder_is_named_by_the_hash_of_its_files(llama, tmp_path):
+    one = find_weights(str(llama))
+    assert one.folder == llama
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in llama.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    assert find_weights(str(copy)).key == one.key
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5}))
+    assert find_weights(str(copy)).key != one.key
+
+
+def test_what_is_no_model_is_named(tmp_path, monkeypatch):
+    for name in (str(tmp_path), str(tmp_path / "nothing"), "smollm3"):
+        with pytest.raises(SettingsError) as caught:
+            find_weights(name)
+        assert caught.value.option == "lm"
+    monkeypatch.setattr(module, "packaged_file", lambda: None)
+    with pytest.raises(SettingsError):
+        find_weights("smollm2")
+    assert not availability(tmp_path).works
+    monkeypatch.setattr(module, "_NEEDED", ("torch", "no_such_package"))
+    with pytest.raises(MissingExtraError):
+        find_weights("smollm2")
+    assert availability(tmp_path).missing == ("no_such_package",)
