@@ -21,10 +21,14 @@ from small_model import model_file
 from tiny_projects import project
 
 from harness.cli.main import main
+from harness.local_models.scoring import Variant
+from harness.local_models.torch_model import TorchModel
+from harness.local_models.weights import SMOLLM2, find_weights
 from harness.models.http import HttpModel
+from harness.models.scorers import open_scorer
 from harness.records.messages import SYSTEM, USER, Message, Sampling
 from harness.records.trajectory import ExitReason, Trajectory, read_trajectory
-from pytest_ssr.errors import ContextError
+from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
 CONTEXT_TOKENS = 4096
 ENDS = {ExitReason.MODEL, ExitReason.INFRA, ExitReason.INTERRUPTED}
@@ -78,6 +82,37 @@ def played(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         assert main(["play", str(source), *common, *more]) in (0, 1)
     return store
+
+
+CODE = """def first(items, default=None):
+    \"\"\"Return the first of 12 items.\"\"\"
+    for item in items:
+        if item is not None and item != 'é':
+            return item
+    return default
+"""
+
+
+def test_the_converted_model_has_the_tokens_and_probabilities_of_llama_cpp(url: str, tmp_path: Path) -> None:
+    weights = find_weights(SMOLLM2, tmp_path)
+    model = TorchModel(weights)
+    ids, _ = model._encode(CODE)
+    assert ids[1:] == post(url, "/tokenize", {"content": CODE})["tokens"]
+    # The most likely next token, and its log-probability, after each of some prefixes.
+    for end in range(20, len(CODE), 23):
+        body = {"prompt": model._encode(CODE[:end])[0], "n_predict": 1, "n_probs": 1, "temperature": 0}
+        (best,) = post(url, "/completion", body)["completion_probabilities"]
+        text = CODE[:end] + best["token"]
+        (score,) = model.score(text, [Variant(text, end, len(text))], after=0).scores
+        assert score is not None
+        if len(score.changed) == 1:
+            # llama.cpp computes with the weights as they are stored, in fewer bits.
+            assert score.changed[0] == pytest.approx(best["logprob"], abs=0.25)
+
+
+def test_a_server_that_does_not_echo_prompts_is_refused(url: str) -> None:
+    with pytest.raises((SettingsError, ModelError)):
+        open_scorer(url)
 
 
 def rollouts_of(store: Path) -> list[Trajectory]:
