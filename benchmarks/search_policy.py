@@ -178,8 +178,8 @@ def ratio_text(before: np.ndarray, after: np.ndarray) -> str:
     return f"{after.sum() / before.sum():.2f} ({low:.2f}-{high:.2f})"
 
 
-def report(bugs: Sequence[Bug], policies: Mapping[str, Policy | None], most: int, seeds: int) -> str:
-    """Return the page of results."""
+def report(bugs: Sequence[Bug], policies: Mapping[str, Policy | None], most: int, seeds: int, baseline: str) -> str:
+    """Return the page of results. baseline: the ranking that the others are compared with."""
 
     def shares(chosen: Sequence[Bug], name: str, budget: int) -> np.ndarray:
         return solved_shares([b.places[name] for b in chosen], budget)
@@ -196,13 +196,13 @@ def report(bugs: Sequence[Bug], policies: Mapping[str, Policy | None], most: int
         f"proven bugs of {', '.join(sorted({b.project for b in bugs}))}; seeds: {seeds}. Trained: {trained}. Share of "
         "bugs solved by the first N candidates, all of them run; 95 % intervals by bug, and by project.",
         "",
-        "| bugs | N | ranking | solved | difference from the patterns | ratio (by bug) |",
+        f"| bugs | N | ranking | solved | difference from {baseline} | ratio (by bug) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for title, chosen in groups_of(bugs, policies):
         names = [b.project for b in chosen]
         for budget in [b for b in BUDGETS if b <= most] if chosen else ():
-            before = shares(chosen, PATTERNS, budget)
+            before = shares(chosen, baseline, budget)
             for name in policies:
                 after = shares(chosen, name, budget)
                 rates = [rate_of(budget, values, names, seed=1) for values in (after, after - before)]
@@ -213,7 +213,7 @@ def report(bugs: Sequence[Bug], policies: Mapping[str, Policy | None], most: int
                     *map(rate_text, rates),
                     ratio_text(before, after),
                 ]
-                lines.append(f"| {' | '.join(cells if name != PATTERNS else [*cells[:4], '', ''])} |")
+                lines.append(f"| {' | '.join(cells if name != baseline else [*cells[:4], '', ''])} |")
     lines += ["", f"Bugs of each operator, and the number solved by {most} candidates:", ""]
     lines += [f"| operator | bugs | {' | '.join(policies)} |", "| --- " * (2 + len(policies)) + "|"]
     for operator in sorted({b.operator for b in bugs}):
@@ -232,11 +232,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--operators", nargs="*", default=[], help="only their bugs, in place of all")
+    parser.add_argument("--baseline", default=PATTERNS, help="the ranking that others are compared with")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     policies = {PATTERNS: None, **{folder.name: load_policy(folder) for folder in arguments.policy}}
     if len(policies) != 1 + len(arguments.policy):
         parser.error("two policies have the same name")
+    if arguments.baseline not in policies:
+        parser.error(f"--baseline {arguments.baseline} is none of the rankings")
     keys = {name: key_of(solver_hash(), policy.key if policy is not None else "") for name, policy in policies.items()}
     records = Records(arguments.out.with_suffix(".jsonl"), arguments.most, arguments.seeds, keys)
     for project in arguments.projects:
@@ -244,7 +247,7 @@ def main() -> None:
     bugs = records.bugs({project.name for project in arguments.projects})
     if arguments.operators:
         bugs = [bug for bug in bugs if bug.operator in arguments.operators]
-    arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds))
+    arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds, arguments.baseline))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pytest_ssr.storage.store import key_of
 if TYPE_CHECKING:
     from harness.models.connection import Connection
 
-_KEY = "SSR_LM_KEY"
+_KEY = "SSR_VLLM_KEY"
 """The environment variable that holds the key of a server."""
 
 
