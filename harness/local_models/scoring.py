@@ -1,6 +1,7 @@
 """What a language model says of variants of one text: the log-probability of each token that changed, and of the next.
 
-Variants are usually candidate repairs of a function. Implementations share the work on what variants have in common.
+Variants are usually candidate repairs of a function. The text is read once, and what variants have in common with it is
+not read again.
 """
 
 from __future__ import annotations
@@ -31,14 +32,28 @@ class Scores:
     """Of the first tokens after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The scores of variants, and what they cost."""
+class Reader(Protocol):
+    """A language model that has read a text, and is asked about variants of it."""
 
-    scores: tuple[Scores | None, ...]
-    """Of each variant; None if it is longer than what the model reads."""
-    tokens: int
-    """Number of tokens that were read."""
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that were read until now: of the text, and of variants."""
+        ...
+
+    def glance(self, variants: Sequence[Variant]) -> list[float | None]:
+        """Return how likely the first token is with which each variant leaves the text.
+
+        It is the log-probability of that token, less that of the text's own token there: no variant is read for it.
+        None for a variant that the model cannot tell about.
+        """
+        ...
+
+    def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
+        """Return the scores of variants. after: the number of tokens after each region.
+
+        None for a variant that is longer than what the model reads. Raises ModelError if the model does not answer.
+        """
+        ...
 
 
 class Scorer(Protocol):
@@ -49,9 +64,6 @@ class Scorer(Protocol):
         """A hash of everything that scores depend on."""
         ...
 
-    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
-        """Return the scores of variants of a text. after: the number of tokens after each region.
-
-        Raises ModelError if the model does not answer.
-        """
+    def open(self, text: str) -> Reader:
+        """Read a text, of which variants are scored then. Raises ModelError if the model does not answer."""
         ...

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.local_models.scoring import Scored, Scores, Variant
+from harness.local_models.scoring import Scores, Variant
 from harness.local_models.weights import Weights, require_extra
 from pytest_ssr.errors import SettingsError
 
@@ -47,60 +47,98 @@ class TorchModel:
         require_extra()
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self.key = weights.key
-        self._tokenizer, self._model = _load(weights.folder)
-        self._lock = threading.Lock()
+        self.tokenizer, self.model = _load(weights.folder)
         # Releases of transformers name it differently.
-        parameters = inspect.signature(self._model.forward).parameters
+        parameters = inspect.signature(self.model.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
-        self._most = int(self._model.config.max_position_embeddings)
+        self._lock = threading.Lock()
+        self.most_tokens = int(self.model.config.max_position_embeddings)
 
-    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
-        """Return the scores of variants of a text; see `Scorer`."""
-        trunk, offsets = self._encode(text)
-        branches = [self._branch(trunk, offsets, variant, after) for variant in variants]
-        fitting = [b for b in dict.fromkeys(branches) if max(len(trunk), b.start + len(b.ids)) <= self._most]
-        if not fitting:
-            return Scored((None,) * len(variants), 0)
+    def open(self, text: str) -> TorchReader:
+        """Read a text; see `Scorer`."""
+        return TorchReader(self, text)
+
+    def encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the tokens of a text and the characters that each of them stands for.
+
+        A token that begins a text stands before the first, so that this is given something, too.
+        """
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [self.tokenizer.bos_token_id or 0, *encoded.input_ids], [(0, 0), *encoded.offset_mapping]
+
+    def forward(self, tokens: Any, cache: Any, **arguments: Any) -> Any:
+        """Return the log-probabilities after each of some tokens, which are added to a cache; shape (tokens, words)."""
         with self._lock:
-            read = dict(zip(fitting, self._read(trunk, fitting), strict=True))
-        return Scored(tuple(read.get(b) for b in branches), len(trunk) + sum(len(b.ids) for b in fitting))
+            output = self.model(tokens, use_cache=True, **{self._cache_name: cache}, **arguments)
+        return output.logits[0].log_softmax(-1)
 
-    def _encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        # The first token is given nothing: a token that begins a text stands before it.
-        return [self._tokenizer.bos_token_id or 0, *encoded.input_ids], [(0, 0), *encoded.offset_mapping]
 
-    def _branch(
-        self, trunk: Sequence[int], offsets: Sequence[tuple[int, int]], variant: Variant, after: int
-    ) -> _Branch:
-        ids, own = self._encode(variant.text)
-        common = next(
-            (i for i, (a, b) in enumerate(zip(ids, trunk, strict=False)) if a != b), min(len(ids), len(trunk))
-        )
+class TorchReader:
+    """A text that a model has read."""
+
+    def __init__(self, model: TorchModel, text: str) -> None:
+        """Read the text; one that is longer than the model's context is not read, and its variants have no scores."""
+        import torch
+        from transformers import DynamicCache
+
+        self._model = model
+        self._trunk, self._offsets = model.encode(text)
+        self._cache = DynamicCache(config=model.model.config)
+        self._logs: Any = None
+        self.tokens = 0
+        if len(self._trunk) <= model.most_tokens:
+            with torch.inference_mode():
+                self._logs = model.forward(torch.tensor([self._trunk]), self._cache)
+            self.tokens = len(self._trunk)
+
+    def glance(self, variants: Sequence[Variant]) -> list[float | None]:
+        """Return how likely the first token is with which each variant leaves the text; see `Reader`."""
+        if self._logs is None:
+            return [None] * len(variants)
+        branches = [self._branch(variant, 1) for variant in variants]
+        return [self._glance(branch) for branch in branches]
+
+    def _glance(self, branch: _Branch) -> float:
+        if not branch.ids or branch.start >= len(self._trunk):
+            return 0.0
+        row = self._logs[branch.start - 1]
+        return float(row[branch.ids[0]] - row[self._trunk[branch.start]])
+
+    def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
+        """Return the scores of variants; see `Reader`."""
+        branches = [self._branch(variant, after) for variant in variants]
+        most = self._model.most_tokens if self._logs is not None else 0
+        fitting = [b for b in dict.fromkeys(branches) if b.start + len(b.ids) <= most]
+        read = dict(zip(fitting, self._read(fitting), strict=True)) if fitting else {}
+        self.tokens += sum(len(branch.ids) for branch in fitting)
+        return [read.get(branch) for branch in branches]
+
+    def _branch(self, variant: Variant, after: int) -> _Branch:
+        trunk = self._trunk
+        ids, own = self._model.encode(variant.text)
+        differing = (i for i, (a, b) in enumerate(zip(ids, trunk, strict=False)) if a != b)
+        common = next(differing, min(len(ids), len(trunk)))
         end = next((i for i, (start, _) in enumerate(own) if i and start >= variant.end), len(ids))
         # The text's tokens decide where a region begins, so that old and new are counted from the same place.
-        first = next((i for i, (_, stop) in enumerate(offsets) if i and stop > variant.start), len(trunk))
+        first = next((i for i, (_, stop) in enumerate(self._offsets) if i and stop > variant.start), len(trunk))
         first = max(1, min(first, common, end))
         last = min(len(ids), end + after)
         return _Branch(tuple(ids[common:last]), common, first, end, last)
 
-    def _read(self, trunk: Sequence[int], branches: Sequence[_Branch]) -> list[Scores]:
+    def _read(self, branches: Sequence[_Branch]) -> list[Scores]:
         import torch
-        from transformers import DynamicCache
 
         with torch.inference_mode():
-            cache = DynamicCache(config=self._model.config)
-            output = self._model(torch.tensor([trunk]), use_cache=True, **{self._cache_name: cache})
-            logs = output.logits[0].log_softmax(-1)
-            own = torch.cat([torch.zeros(1), logs[:-1].gather(1, torch.tensor(trunk[1:])[:, None])[:, 0]]).tolist()
+            following = torch.tensor(self._trunk[1:])[:, None]
+            own = [0.0, *self._logs[:-1].gather(1, following)[:, 0].tolist()]
             results = list[Scores]()
             for together in _batches(branches):
-                read = self._read_together(cache, logs, len(trunk), together)
+                read = self._read_together(together)
                 results += [_scores(part, own, values) for part, values in zip(together, read, strict=True)]
         return results
 
-    def _read_together(self, cache: Any, logs: Any, size: int, branches: Sequence[_Branch]) -> list[list[float]]:
-        """Return the log-probabilities of the tokens of each branch. logs: those of the text. size: its tokens."""
+    def _read_together(self, branches: Sequence[_Branch]) -> list[list[float]]:
+        """Return the log-probabilities of the tokens of each branch."""
         import torch
 
         ids = [i for b in branches for i in b.ids]
@@ -109,25 +147,19 @@ class TorchModel:
         positions = torch.tensor([b.start + i for b in branches for i in range(len(b.ids))])
         owner = torch.tensor([n for n, b in enumerate(branches) for _ in b.ids])
         starts = torch.tensor([b.start for b in branches for _ in b.ids])
-        sees_text = torch.arange(size)[None, :] < starts[:, None]
+        sees_text = torch.arange(len(self._trunk))[None, :] < starts[:, None]
         sees_own = (owner[:, None] == owner[None, :]) & (positions[:, None] >= positions[None, :])
         sees = torch.cat([sees_text, sees_own], dim=1)
         mask = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
         tokens = torch.tensor([ids])
-        output = self._model(
-            tokens,
-            position_ids=positions[None],
-            attention_mask=mask[None, None],
-            use_cache=True,
-            **{self._cache_name: cache},
-        )
-        cache.crop(-len(ids))
-        after = output.logits[0].log_softmax(-1)
+        after = self._model.forward(tokens, self._cache, position_ids=positions[None], attention_mask=mask[None, None])
+        self._cache.crop(-len(ids))
         results, place = list[list[float]](), 0
         for branch in branches:
             length = len(branch.ids)
-            before = torch.cat([logs[branch.start - 1 : branch.start], after[place : place + length - 1]])[:length]
-            results.append(before.gather(1, tokens[0, place : place + length, None])[:, 0].tolist())
+            before = torch.cat([self._logs[branch.start - 1 : branch.start], after[place : place + length - 1]])
+            chosen = tokens[0, place : place + length, None]
+            results.append(before[:length].gather(1, chosen)[:, 0].tolist())
             place += length
         return results
 

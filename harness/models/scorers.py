@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.local_models.scoring import Scored, Scorer, Scores, Variant
+from harness.local_models.scoring import Reader, Scorer, Scores, Variant
 from harness.local_models.weights import Weights, find_weights
 from harness.models.timeouts import TIMEOUT_S
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
@@ -30,11 +30,11 @@ class LocalScorer:
         """A hash of the model."""
         return self.weights.key
 
-    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
-        """Return the scores of variants; see `Scorer`."""
+    def open(self, text: str) -> Reader:
+        """Read a text; see `Scorer`."""
         from harness.local_models.torch_model import open_model
 
-        return open_model(self.weights).score(text, variants, after=after)
+        return open_model(self.weights).open(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ServerScorer:
         if not isinstance(served, list) or not served or not isinstance(served[0], dict):
             raise ModelError(f"{url}/models names no model")
         scorer = cls(url, str(served[0].get("id", "")))
-        scorer.score("pass", [Variant("pass", 0, 4)], after=0)
+        scorer.open("pass").read([Variant("pass", 0, 4)], after=0)
         return scorer
 
     @property
@@ -68,25 +68,42 @@ class ServerScorer:
         """A hash of the model's name: what a server's weights are is not known."""
         return key_of("server", self.model)
 
-    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
-        """Return the scores of variants, each of which is a request; see `Scorer`."""
-        connection = _connect(self.url, self.timeout_s)
-        scores, tokens = list[Scores | None](), 0
+    def open(self, text: str) -> ServerReader:
+        """Return what asks about variants of a text; see `Scorer`."""
+        del text
+        return ServerReader(self)
+
+
+@dataclass(slots=True)
+class ServerReader:
+    """Asks a server about variants, each of which is a request: the server may keep what they share."""
+
+    scorer: ServerScorer
+    tokens: int = 0
+
+    def glance(self, variants: Sequence[Variant]) -> list[float | None]:
+        """Return None for each variant: a server tells nothing before it has read it."""
+        return [None] * len(variants)
+
+    def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
+        """Return the scores of variants; see `Reader`."""
+        connection = _connect(self.scorer.url, self.scorer.timeout_s)
+        scores = list[Scores | None]()
         try:
             for variant in variants:
                 offsets, values = self._echo(connection, variant.text)
-                tokens += len(values)
+                self.tokens += len(values)
                 first = next((i for i, offset in enumerate(offsets) if offset >= variant.start), len(offsets))
                 end = next((i for i, offset in enumerate(offsets) if offset >= variant.end), len(offsets))
-                first = min(first, end)
-                scores.append(Scores(tuple(values[first:end]), tuple(values[end : end + after])))
+                scores.append(Scores(tuple(values[min(first, end) : end]), tuple(values[end : end + after])))
         finally:
             connection.close()
-        return Scored(tuple(scores), tokens)
+        return scores
 
     def _echo(self, connection: Connection, text: str) -> tuple[list[int], list[float]]:
         """Return the first character and the log-probability of each token of a text."""
-        body = {"model": self.model, "prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
+        url, model = self.scorer.url, self.scorer.model
+        body = {"model": model, "prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
         choices = connection.post("/completions", body).get("choices")
         try:
             logs = choices[0]["logprobs"]  # type: ignore[index]
@@ -94,13 +111,12 @@ class ServerScorer:
             values = [float(v) if v is not None else 0.0 for v in logs["token_logprobs"]]
         except (IndexError, KeyError, TypeError, ValueError):
             raise SettingsError(
-                f"{self.url} does not give the log-probabilities of a prompt: it needs `echo` in /completions",
-                option="lm",
+                f"{url} does not give the log-probabilities of a prompt: it needs `echo` in /completions", option="lm"
             ) from None
         # The last token is written by the model, because some servers do not answer without one.
         length = next((i for i, offset in enumerate(offsets) if offset >= len(text)), len(offsets))
         if not length or offsets[0] != 0:
-            raise SettingsError(f"{self.url} does not echo a prompt in /completions", option="lm")
+            raise SettingsError(f"{url} does not echo a prompt in /completions", option="lm")
         return offsets[:length], values[:length]
 
 

@@ -35,7 +35,9 @@ _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judg
 class SolverSettings:
     """The solver."""
 
-    name: str = shared("solver", help="search, search:policy=PATH[,lm=MODEL], replay:PATH, mini-swe-agent:MODEL, or a model")
+    name: str = shared(
+        "solver", help="search, search:policy=PATH[,lm=MODEL], replay:PATH, mini-swe-agent:MODEL, or a model"
+    )
     attempts: int = shared("attempts", help="attempts per bug")
     tries: int = option(0, "N", "candidates in one attempt of `search`; 0 for 800", bound=NOT_NEGATIVE)
     submit: SubmissionForm = option(

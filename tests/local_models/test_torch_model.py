@@ -34,9 +34,9 @@ def variants(count: int, seed: int) -> list[Variant]:
 
 def alone(model: TorchModel, variant: Variant) -> list[float]:
     """Return the log-probability of each token of a text that is read by itself."""
-    ids, _ = model._encode(variant.text)
+    ids, _ = model.encode(variant.text)
     with torch.inference_mode():
-        logs = model._model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        logs = model.model(torch.tensor([ids])).logits[0].log_softmax(-1)
     return [0.0, *(float(logs[i - 1, ids[i]]) for i in range(1, len(ids)))]
 
 
@@ -44,22 +44,34 @@ def alone(model: TorchModel, variant: Variant) -> list[float]:
 def test_variants_that_are_read_together_have_the_scores_of_each_by_itself(model, monkeypatch, together):
     monkeypatch.setattr("harness.local_models.torch_model._MOST_TOGETHER", together)
     wanted = variants(40, seed=together)
-    scored = model.score(TEXT, wanted, after=4)
-    trunk, offsets = model._encode(TEXT)
-    for variant, scores in zip(wanted, scored.scores, strict=True):
-        branch = model._branch(trunk, offsets, variant, 4)
-        values = alone(model, variant)
+    reader = model.open(TEXT)
+    trunk = reader.tokens
+    assert trunk == len(model.encode(TEXT)[0])
+    for variant, scores in zip(wanted, reader.read(wanted, after=4), strict=True):
+        branch, values = reader._branch(variant, 4), alone(model, variant)
         assert scores.changed == pytest.approx(values[branch.first : branch.end], abs=1e-3)
         assert scores.after == pytest.approx(values[branch.end : branch.last], abs=1e-3)
-    assert len(trunk) <= scored.tokens < sum(len(model._encode(v.text)[0]) for v in wanted)
+    assert trunk < reader.tokens < sum(len(model.encode(v.text)[0]) for v in wanted)
+
+
+def test_a_glance_compares_the_first_token_of_a_variant_with_that_of_the_text(model):
+    wanted = variants(40, seed=7)
+    reader = model.open(TEXT)
+    before, own = reader.tokens, alone(model, Variant(TEXT, 0, 0))
+    for variant, glance in zip(wanted, reader.glance(wanted), strict=True):
+        branch, values = reader._branch(variant, 1), alone(model, variant)
+        expected = values[branch.start] - own[branch.start] if branch.ids and branch.start < len(own) else 0.0
+        assert glance == pytest.approx(expected, abs=1e-3)
+    assert reader.glance([Variant(TEXT, 3, 5)]) == [0.0]
+    assert reader.tokens == before
 
 
 def test_the_tokens_of_a_region_hold_its_text(model):
     old, new = Variant(TEXT, TEXT.index("start\n"), TEXT.index("start\n") + 5), None
     new = Variant(TEXT.replace("= start\n", "= items\n"), old.start, old.end)
-    trunk, offsets = model._encode(TEXT)
+    reader = model.open(TEXT)
     for variant in (old, new):
-        branch, (_, own) = model._branch(trunk, offsets, variant, 3), model._encode(variant.text)
+        branch, (_, own) = reader._branch(variant, 3), model.encode(variant.text)
         covered = variant.text[own[branch.first][0] : own[branch.end - 1][1]]
         assert variant.text[variant.start : variant.end] in covered
         assert branch.last - branch.end == 3
@@ -67,10 +79,12 @@ def test_the_tokens_of_a_region_hold_its_text(model):
 
 def test_a_text_longer_than_the_context_is_not_read(model):
     long = "x = 1\n" * 2000
-    assert model.score(long, [Variant(long, 0, 1)], after=1).scores == (None,)
+    reader = model.open(long)
+    assert reader.read([Variant(long, 0, 1)], after=1) == reader.glance([Variant(long, 0, 1)]) == [None]
+    assert reader.tokens == 0
     grown = Variant(TEXT[:10] + long + TEXT[10:], 10, 10 + len(long))
     short = Variant(TEXT, 0, 3)
-    scores = model.score(TEXT, [grown, short], after=1).scores
+    scores = model.open(TEXT).read([grown, short], after=1)
     assert scores[0] is None
     assert scores[1] is not None
 

@@ -67,14 +67,15 @@ def test_each_variant_is_read_whole(server):
     scorer = open_scorer(url)
     variants = [Variant("abcdefghij", 4, 6), Variant("abcdXXXXghij", 4, 8), Variant("abcdghij", 4, 4)]
     prompts.clear()
-    scored = scorer.score("abcdefghij", variants, after=2)
-    assert prompts == [v.text for v in variants]
-    assert scored.scores == (
+    reader = scorer.open("abcdefghij")
+    assert reader.glance(variants) == [None, None, None]
+    assert reader.read(variants, after=2) == [
         Scores((-2.0,), (-3.0, -4.0)),
         Scores((-2.0, -3.0), (-4.0, -5.0)),
         Scores((), (-2.0, -3.0)),
-    )
-    assert scored.tokens == 5 + 6 + 4
+    ]
+    assert prompts == [v.text for v in variants]
+    assert reader.tokens == 5 + 6 + 4
     assert scorer.key == ServerScorer("http://elsewhere/v1", "small").key
 
 

@@ -96,14 +96,14 @@ CODE = """def first(items, default=None):
 def test_the_converted_model_has_the_tokens_and_probabilities_of_llama_cpp(url: str, tmp_path: Path) -> None:
     weights = find_weights(SMOLLM2, tmp_path)
     model = TorchModel(weights)
-    ids, _ = model._encode(CODE)
+    ids, _ = model.encode(CODE)
     assert ids[1:] == post(url, "/tokenize", {"content": CODE})["tokens"]
     # The most likely next token, and its log-probability, after each of some prefixes.
     for end in range(20, len(CODE), 23):
-        body = {"prompt": model._encode(CODE[:end])[0], "n_predict": 1, "n_probs": 1, "temperature": 0}
+        body = {"prompt": model.encode(CODE[:end])[0], "n_predict": 1, "n_probs": 1, "temperature": 0}
         (best,) = post(url, "/completion", body)["completion_probabilities"]
         text = CODE[:end] + best["token"]
-        (score,) = model.score(text, [Variant(text, end, len(text))], after=0).scores
+        (score,) = model.open(text).read([Variant(text, end, len(text))], after=0)
         assert score is not None
         if len(score.changed) == 1:
             # llama.cpp computes with the weights as they are stored, in fewer bits.

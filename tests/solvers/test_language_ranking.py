@@ -9,22 +9,25 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness.local_models.scoring import Scored, Scores, Variant
+from harness.local_models.scoring import Scores, Variant
 from harness.models import scorers
 from harness.solvers.search import language
 from harness.solvers.search.language import (
     AFTER,
     COLUMNS,
+    FunctionReader,
     LanguageRanking,
     Place,
-    columns_of,
+    Reading,
     first_within,
+    function_tokens,
     ranked_again,
 )
 from harness.solvers.search.patterns import Repair, repairs_of
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.source.syntax_tree import Edit, parse, scopes
 
+Items = list[tuple[float, Place, Repair]]
 SOURCE = b"""\
 class A:
     def smallest(self, items):
@@ -47,15 +50,25 @@ class Likes:
     liked: str
     key: str = "likes"
 
-    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
-        scores = tuple(
-            Scores(
-                tuple(0.0 if self.liked in v.text else -1.0 for _ in range(v.start, v.end)),
-                (-0.5,) * min(after, len(v.text) - v.end),
-            )
-            for v in variants
-        )
-        return Scored(scores, len(text))
+    def open(self, text: str) -> Likes.Reader:
+        return Likes.Reader(self, len(text))
+
+    @dataclass
+    class Reader:
+        scorer: Likes
+        tokens: int
+
+        def glance(self, variants: Sequence[Variant]) -> list[float | None]:
+            return [1.0 if self.scorer.liked in v.text else None for v in variants]
+
+        def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
+            return [
+                Scores(
+                    tuple(0.0 if self.scorer.liked in v.text else -1.0 for _ in range(v.start, v.end)),
+                    (-0.5,) * min(after, len(v.text) - v.end),
+                )
+                for v in variants
+            ]
 
 
 def places() -> list[Place]:
@@ -64,15 +77,20 @@ def places() -> list[Place]:
     return [Place(source, scope) for scope in scopes(source) if scope.kind == "function"]
 
 
-def ranking(scorer, *, tokens: int = 10**6, policy: float = 1.0, read: float = 0.0) -> LanguageRanking:
+def ranking(scorer, *, tokens: int = 10**6) -> LanguageRanking:
     weights = tuple(1.0 if name == "mean_added" else 0.0 for name in COLUMNS)
-    return LanguageRanking("smollm2", scorer.key, policy, weights, read, tokens, scorer)
+    return LanguageRanking("smollm2", scorer.key, 1.0, weights, 0.0, 0.0, tokens, scorer)
 
 
-def listed(tokens_per_function: int = 5) -> list[tuple[float, Place, Repair]]:
+def ranked(language: LanguageRanking, items: Items) -> tuple[list[float], Reading]:
+    return ranked_again(language, items, [0.0] * len(items))
+
+
+def listed(count: int = 5) -> Items:
     result = []
     for place in places():
-        repairs = repairs_of(place.source, place.scope, scopes(place.source))[:tokens_per_function]
+        repairs = [r for r in repairs_of(place.source, place.scope, scopes(place.source)) if len(r.edits) == 1]
+        repairs = sorted(repairs, key=lambda r: abs(len(r.edits[0].text) - 6))[:count]
         result += [(-float(i), place, repair) for i, repair in enumerate(repairs)]
     return sorted(result, key=lambda item: -item[0])
 
@@ -81,7 +99,9 @@ def test_columns_describe_the_tokens_that_a_repair_changes():
     place = places()[0]
     at = SOURCE.index(b"> best")
     repair = Repair("a.py", "p", 1.0, (Edit(at, at + 1, b"<="),), 5, 5, (2, 7))
-    (row,), tokens = columns_of(Likes("<="), place, [repair])
+    reader = FunctionReader(Likes("<="), place)
+    (row,) = reader.columns([repair])
+    assert reader.glances([repair]) == [1.0]
     assert row is not None
     values = dict(zip(COLUMNS, row, strict=True))
     # One character was unlikely, two are likely, and the next ones are the same.
@@ -95,29 +115,32 @@ def test_columns_describe_the_tokens_that_a_repair_changes():
         "length_added": round(math.log(3), 3),
         "length_removed": round(math.log(2), 3),
     }
-    assert tokens == len(SOURCE[SOURCE.index(b"    def") : place.scope.end])
+    assert reader.tokens == len(SOURCE[SOURCE.index(b"    def") : place.scope.end])
 
 
 def test_what_cannot_be_read_has_no_columns(monkeypatch):
     place = places()[0]
     outside = Repair("a.py", "p", 1.0, (Edit(0, 5, b"x"),), 1, 1, (2, 7))
     inside = Repair("a.py", "p", 1.0, (Edit(place.scope.start + 10, place.scope.start + 11, b"\xff"),), 2, 2, (2, 7))
-    rows, _ = columns_of(Likes("x"), place, [outside, inside])
-    assert rows == [None, None]
+    reader = FunctionReader(Likes("x"), place)
+    assert reader.columns([outside, inside]) == [None, None]
+    assert reader.glances([outside, inside]) == [0.0, 0.0]
     monkeypatch.setattr(language, "_LONGEST_BYTES", 10)
-    assert columns_of(Likes("x"), place, [inside]) == ([None], 0)
+    reader = FunctionReader(Likes("x"), place)
+    assert reader.columns([inside]) == [None]
+    assert reader.tokens == 0
 
 
 def test_the_model_ranks_within_a_function_and_probabilities_add_up():
     items = listed()
-    plain, nothing = ranked_again(ranking(Likes("never")), items)
+    plain, nothing = ranked(ranking(Likes("never")), items)
     for place in places():
         own = [math.exp(v) for v, (_, p, _) in zip(plain, items, strict=True) if p.scope.start == place.scope.start]
         assert sum(own) == pytest.approx(1)
     assert nothing.read == nothing.candidates == len(items)
     last = items[-1][2]
     text = last.edits[0].text.decode()
-    liked, _ = ranked_again(replace(ranking(Likes(text)), policy=0.0), items)
+    liked, _ = ranked(replace(ranking(Likes(text)), policy=0.0), items)
     same = [
         v
         for v, (_, p, _) in zip(liked, items, strict=True)
@@ -127,22 +150,28 @@ def test_the_model_ranks_within_a_function_and_probabilities_add_up():
 
 
 def test_a_budget_is_a_number_of_candidates_that_needs_no_clock():
-    items = listed()
-    pairs = [(place, repair) for _, place, repair in items]
-    counts = [first_within(pairs, tokens) for tokens in (0, 60, 120, 10**6)]
-    assert counts == sorted(counts)
-    assert counts[0] == 0
-    assert counts[-1] == len(items)
-    assert 0 < counts[2] < len(items)
-    one = first_within(pairs, AFTER + len(SOURCE))
-    _, reading = ranked_again(ranking(Likes("x"), tokens=AFTER + len(SOURCE)), items)
-    assert reading.read == one
+    repairs = [repair for _, _, repair in listed()]
+    counts = [first_within(repairs, tokens) for tokens in (0, 30, 60, 10**6)]
+    assert counts[0] == 0 < counts[1] < counts[2] < counts[3] == len(repairs)
+
+
+def test_what_is_likely_at_a_glance_is_read_first():
+    repairs = [item for item in listed() if item[1].scope.start == places()[0].scope.start]
+    place, last = repairs[-1][1:]
+    rare = replace(last, edits=(Edit(last.edits[0].start, last.edits[0].end, b"rare"),))
+    items = [*((0.0, place, repair) for _, place, repair in repairs[:-1]), (0.0, place, rare)]
+    language = ranking(Likes("rare"), tokens=function_tokens(place) + AFTER + 4)
+    values, reading = ranked(replace(language, read=100.0), items)
+    assert 1 <= reading.read < len(items)
+    read = {n for n, value in enumerate(values) if value > max(values) - 50}
+    assert len(read) == reading.read
+    assert len(items) - 1 in read
 
 
 def test_without_a_budget_the_policy_decides():
     items = listed()
-    values, reading = ranked_again(ranking(Likes("x"), tokens=1), items)
-    assert reading.read == 0
+    values, reading = ranked(ranking(Likes("x"), tokens=1), items)
+    assert (reading.read, reading.tokens) == (0, 0)
     for place in places():
         own = [v for v, (_, p, _) in zip(values, items, strict=True) if p.scope.start == place.scope.start]
         assert own == sorted(own, reverse=True)

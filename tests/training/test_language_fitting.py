@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from harness.local_models.scoring import Scored, Scores, Variant
+from harness.local_models.scoring import Scores, Variant
 from harness.solvers.search.language import COLUMNS
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.token_model import TokenModel
@@ -34,10 +34,17 @@ class LikesOriginals:
 
     seen: tuple[str, ...]
     key: str = "originals"
+    tokens: int = 10
 
-    def score(self, text: str, variants: Sequence[Variant], *, after: int) -> Scored:
+    def open(self, text: str) -> LikesOriginals:
+        return self
+
+    def glance(self, variants: Sequence[Variant]) -> list[float | None]:
+        return [0.5] * len(variants)
+
+    def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
         values = [0.0 if any(v.text.strip() in one for one in self.seen) else -1.0 for v in variants]
-        return Scored(tuple(Scores((value,), (value,)) for value in values), 10)
+        return [Scores((value,), (value,)) for value in values]
 
 
 def lists(count: int, *, informative: bool, projects: int = 4, size: int = 30, read: int = 20) -> list[ReadList]:
@@ -52,7 +59,8 @@ def lists(count: int, *, informative: bool, projects: int = 4, size: int = 30, r
         if informative:
             rows[:, RATIO] += 3 * right
         rows[read:] = np.nan
-        result.append(ReadList(f"p{number % projects}", "operator", policy, right, rows, 0.5))
+        glances = rng.normal(size=size)
+        result.append(ReadList(f"p{number % projects}", "operator", policy, glances, right, rows, 0.5))
     return result
 
 
@@ -79,6 +87,7 @@ def test_the_bugs_of_a_project_are_ranked_by_weights_of_the_others():
             one.project,
             one.operator,
             one.policy,
+            one.glances,
             one.right,
             one.rows * (-1.0 if one.project == "p1" else 1.0),
             one.cpu_s,
@@ -90,11 +99,11 @@ def test_the_bugs_of_a_project_are_ranked_by_weights_of_the_others():
     assert report.with_model[0].rate < seen.with_model[0].rate
 
 
-def test_candidates_that_were_not_read_have_the_policys_logit():
+def test_candidates_that_were_not_read_have_the_policys_logit_and_a_glance():
     one = lists(1, informative=True)[0]
-    logits = Weights(2.0, 5.0, np.ones(len(COLUMNS))).logits(one)
-    assert logits[20:] == pytest.approx(2 * one.policy[20:])
-    assert logits[:20] == pytest.approx(2 * one.policy[:20] + 5 + one.rows[:20].sum(axis=1))
+    logits = Weights(2.0, 3.0, 5.0, np.ones(len(COLUMNS))).logits(one)
+    assert logits[20:] == pytest.approx(2 * one.policy[20:] + 3 * one.glances[20:])
+    assert logits[:20] == pytest.approx(2 * one.policy[:20] + 3 * one.glances[:20] + 5 + one.rows[:20].sum(axis=1))
 
 
 def test_no_list_is_an_error():
@@ -107,7 +116,7 @@ def test_lists_are_read_as_they_were_written(tmp_path):
     save_lists(tmp_path / "a.npz", written)
     for one, other in zip(written, load_lists(tmp_path / "a.npz"), strict=True):
         assert (one.project, one.operator, one.cpu_s) == (other.project, other.operator, other.cpu_s)
-        for name in ("policy", "right", "rows"):
+        for name in ("policy", "glances", "right", "rows"):
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=name == "rows")
     save_lists(tmp_path / "none.npz", [])
     assert load_lists(tmp_path / "none.npz") == []

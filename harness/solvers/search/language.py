@@ -1,14 +1,15 @@
 """Rank candidate repairs by what a pretrained language model says of them, too.
 
-The model reads the buggy function once, and for each of the first candidates of the policy's list the tokens that it
-changes and the next ones. Eight numbers of each candidate (columns) and the policy's own logit are combined by a
-conditional logit, which is fitted to static bugs (`ssr train search --lm`). Candidates that were not read have the
-policy's logit alone. The number of those that are read follows from a budget in tokens, so that the same seed gives the
-same patch on a busy machine.
+The model reads the buggy function once, which tells how likely the first changed token of each candidate is (a glance).
+Then it reads, of the best candidates, the tokens that they change and the next ones. Eight numbers of each of them
+(columns), the glance and the policy's own logit are combined by a conditional logit, which is fitted to static bugs
+(`ssr train search --lm`). The number of candidates that are read follows from a budget in tokens, so that the same seed
+gives the same patch on a busy machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import defaultdict
@@ -28,10 +29,15 @@ COLUMNS = ("ratio", "added", "removed", "following", "mean_added", "mean_removed
 tokens put in and taken out, of the next tokens (after a change minus before it), the means and numbers of tokens."""
 AFTER = 8
 """Number of tokens after a change that are read."""
+GLANCE = 0.3
+"""Weight of the first changed token in the order in which candidates are read."""
 _LONGEST_BYTES = 8_000
 _BYTES_OF_TOKEN = 3
 _LOWEST = -1e9
 _MOST_WEIGHT = 1e6
+
+Name = tuple[str, int]
+"""A function: the path of its file, and its first byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,49 +69,66 @@ class Reading:
         )
 
 
-def estimated_tokens(repair: Repair) -> int:
-    """Return about how many tokens are read for a repair, by its length: a number that needs no model."""
-    return AFTER + sum(len(edit.text) for edit in repair.edits) // _BYTES_OF_TOKEN
+def function_tokens(place: Place) -> int:
+    """Return about how many tokens a function has, by its length: a number that needs no model."""
+    return (place.scope.end - place.scope.start) // _BYTES_OF_TOKEN
 
 
-def first_within(repairs: Iterable[tuple[Place, Repair]], tokens: int) -> int:
-    """Return how many of the first repairs of a list a budget of tokens is enough for."""
-    seen, number = set[tuple[str, int]](), 0
-    for place, repair in repairs:
-        tokens -= estimated_tokens(repair)
-        name = place.source.path, place.scope.start
-        if name not in seen:
-            seen.add(name)
-            tokens -= (place.scope.end - place.scope.start) // _BYTES_OF_TOKEN
+def first_within(repairs: Iterable[Repair], tokens: int) -> int:
+    """Return how many of the first repairs of a list a budget of tokens is enough for, by their lengths."""
+    number = 0
+    for repair in repairs:
+        tokens -= AFTER + sum(len(edit.text) for edit in repair.edits) // _BYTES_OF_TOKEN
         if tokens < 0:
-            return number
+            break
         number += 1
     return number
 
 
-def columns_of(scorer: Scorer, place: Place, repairs: Sequence[Repair]) -> tuple[list[list[float] | None], int]:
-    """Return the columns of repairs of a function, and the number of tokens that were read.
+class FunctionReader:
+    """What a language model says of the repairs of one function."""
 
-    None stands for a repair that cannot be read: of a function that is too long or not UTF-8, or with changes outside
-    of it. Raises ModelError if the model does not answer.
-    """
-    start = place.source.line_start(place.scope.start)
-    data = place.source.data[start : place.scope.end]
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return [None] * len(repairs), 0
-    if len(data) > _LONGEST_BYTES:
-        return [None] * len(repairs), 0
-    pairs = [_variants(data, text, repair, start) for repair in repairs]
-    variants = list(dict.fromkeys(v for pair in pairs if pair is not None for v in pair))
-    scored = scorer.score(text, variants, after=AFTER)
-    scores = dict(zip(variants, scored.scores, strict=True))
-    rows: list[list[float] | None] = []
-    for pair in pairs:
-        new, old = (scores[pair[0]], scores[pair[1]]) if pair is not None else (None, None)
-        rows.append(_row(new, old) if new is not None and old is not None else None)
-    return rows, scored.tokens
+    def __init__(self, scorer: Scorer, place: Place) -> None:
+        """Read the function, unless it is too long or not UTF-8. Raises ModelError if the model does not answer."""
+        self._start = place.source.line_start(place.scope.start)
+        self._data = place.source.data[self._start : place.scope.end]
+        self._text = ""
+        with contextlib.suppress(UnicodeDecodeError):
+            self._text = self._data.decode()
+        readable = bool(self._text) and len(self._data) <= _LONGEST_BYTES
+        self._reader = scorer.open(self._text) if readable else None
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that were read until now."""
+        return self._reader.tokens if self._reader is not None else 0
+
+    def glances(self, repairs: Sequence[Repair]) -> list[float]:
+        """Return how likely the first changed token of each repair is; 0 if it is not known. See `Reader.glance`."""
+        pairs = self._variants(repairs)
+        known = [pair[0] for pair in pairs if pair is not None]
+        values = dict(zip(known, self._reader.glance(known), strict=True)) if self._reader is not None else {}
+        found = [values.get(pair[0]) if pair is not None else None for pair in pairs]
+        return [round(value, 3) if value is not None else 0.0 for value in found]
+
+    def columns(self, repairs: Sequence[Repair]) -> list[list[float] | None]:
+        """Return the columns of each repair.
+
+        None for a repair of a function that was not read, or with changes outside of it.
+        """
+        pairs = self._variants(repairs)
+        variants = list(dict.fromkeys(variant for pair in pairs if pair is not None for variant in pair))
+        if self._reader is None or not variants:
+            return [None] * len(repairs)
+        scores = dict(zip(variants, self._reader.read(variants, after=AFTER), strict=True))
+        rows: list[list[float] | None] = []
+        for pair in pairs:
+            new, old = (scores[pair[0]], scores[pair[1]]) if pair is not None else (None, None)
+            rows.append(_row(new, old) if new is not None and old is not None else None)
+        return rows
+
+    def _variants(self, repairs: Sequence[Repair]) -> list[tuple[Variant, Variant] | None]:
+        return [_variants(self._data, self._text, repair, self._start) for repair in repairs]
 
 
 def _variants(data: bytes, text: str, repair: Repair, start: int) -> tuple[Variant, Variant] | None:
@@ -153,6 +176,8 @@ class LanguageRanking:
     """The weight of the policy's logit of a candidate."""
     weights: tuple[float, ...]
     """Of the columns."""
+    glance: float
+    """The weight of the first changed token; see `FunctionReader.glances`."""
     read: float
     """Added to the logit of each candidate that was read."""
     tokens: int
@@ -160,11 +185,12 @@ class LanguageRanking:
     scorer: Scorer = field(compare=False, repr=False)
     """The model; it is loaded when the first list is ranked."""
 
-    def logit(self, policy: float, row: Sequence[float] | None) -> float:
-        """Return the logit of a candidate by the policy's logit and its columns; None if it was not read."""
+    def logit(self, policy: float, glance: float, row: Sequence[float] | None) -> float:
+        """Return the logit of a candidate by the policy's logit, its first token, and its columns if it was read."""
+        logit = self.policy * policy + self.glance * glance
         if row is None:
-            return self.policy * policy
-        return self.policy * policy + self.read + sum(w * v for w, v in zip(self.weights, row, strict=True))
+            return logit
+        return logit + self.read + sum(w * v for w, v in zip(self.weights, row, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         """Return what the file of a policy says of it; see `from_json`."""
@@ -174,6 +200,7 @@ class LanguageRanking:
             "key": self.key,
             "columns": list(COLUMNS),
             "policy": self.policy,
+            "glance": self.glance,
             "weights": list(self.weights),
             "read": self.read,
             "tokens": self.tokens,
@@ -188,7 +215,7 @@ class LanguageRanking:
         KeyError or TypeError if the file is damaged; SettingsError if there is no such model here, or another one;
         MissingExtraError without the extra `lm`.
         """
-        numbers = [float(v) for v in (values["policy"], values["read"], *values["weights"])]
+        numbers = [float(v) for v in (values["policy"], values["glance"], values["read"], *values["weights"])]
         if tuple(values["columns"]) != COLUMNS or len(values["weights"]) != len(COLUMNS):
             raise ValueError("its columns are not those of this version")
         tokens = int(values["tokens"])
@@ -205,39 +232,49 @@ class LanguageRanking:
             raise SettingsError(
                 f"the policy was trained with another language model than {model or SMOLLM2} is here", option="solver"
             )
-        return cls(model or SMOLLM2, scorer.key, numbers[0], tuple(numbers[2:]), numbers[1], tokens, scorer)
+        policy, glance, read, *weights = numbers
+        return cls(model or SMOLLM2, scorer.key, policy, tuple(weights), glance, read, tokens, scorer)
 
 
 def ranked_again(
-    language: LanguageRanking, listed: Sequence[tuple[float, Place, Repair]]
+    language: LanguageRanking, listed: Sequence[tuple[float, Place, Repair]], located: Sequence[float]
 ) -> tuple[list[float], Reading]:
     """Return the logarithm of the probability of each candidate within its function, and what was read.
 
-    listed: candidates with the policy's logit within the function, in the order in which they are read, best first.
+    listed: candidates with the policy's logit within the function. located: the logarithm of the likelihood of each
+    one's place, which decides with the logit what is read. Functions are read in the order of their first candidates.
     """
     begin = time.thread_time()
-    count = first_within(((place, repair) for _, place, repair in listed), language.tokens)
-    by_function: Mapping[tuple[str, int], list[int]] = _grouped(listed)
-    scorer = language.scorer
-    logits, read, tokens = [0.0] * len(listed), 0, 0
-    for indices in by_function.values():
-        chosen = [i for i in indices if i < count]
-        rows: Sequence[Sequence[float] | None] = []
-        if chosen:
-            rows, used = columns_of(scorer, listed[chosen[0]][1], [listed[i][2] for i in chosen])
-            tokens += used
-            read += sum(row is not None for row in rows)
-        known = dict(zip(chosen, rows, strict=True))
-        values = [language.logit(listed[i][0], known.get(i)) for i in indices]
+    groups = _grouped(listed)
+    readers, glances = dict[Name, FunctionReader](), [0.0] * len(listed)
+    left = language.tokens
+    for name, indices in groups.items():
+        place = listed[indices[0]][1]
+        left -= function_tokens(place)
+        if left < 0:
+            break
+        readers[name] = FunctionReader(language.scorer, place)
+        for i, value in zip(indices, readers[name].glances([listed[i][2] for i in indices]), strict=True):
+            glances[i] = value
+    wanted = [i for name, indices in groups.items() if name in readers for i in indices]
+    order = sorted(wanted, key=lambda i: -(located[i] + listed[i][0] + GLANCE * glances[i]))
+    chosen = set(order[: first_within((listed[i][2] for i in order), left)])
+    logits, read = [0.0] * len(listed), 0
+    for name, indices in groups.items():
+        own = [i for i in indices if i in chosen]
+        rows = dict(zip(own, readers[name].columns([listed[i][2] for i in own]), strict=True)) if own else {}
+        read += sum(row is not None for row in rows.values())
+        values = [language.logit(listed[i][0], glances[i], rows.get(i)) for i in indices]
         top = max(values)
         total = top + math.log(sum(math.exp(v - top) for v in values))
         for i, value in zip(indices, values, strict=True):
             logits[i] = max(_LOWEST, value - total)
+    tokens = sum(reader.tokens for reader in readers.values())
     return logits, Reading(len(listed), read, tokens, time.thread_time() - begin)
 
 
-def _grouped(listed: Sequence[tuple[float, Place, Repair]]) -> dict[tuple[str, int], list[int]]:
-    groups = defaultdict[tuple[str, int], list[int]](list)
+def _grouped(listed: Sequence[tuple[float, Place, Repair]]) -> dict[Name, list[int]]:
+    groups = defaultdict[Name, list[int]](list)
     for index, (_, place, _) in enumerate(listed):
         groups[place.source.path, place.scope.start].append(index)
     return groups

@@ -151,7 +151,7 @@ class SearchWorkspace:
             (score / policy.sharpness - place, places[repair.path, repair.function], repair)
             for (score, repair), place in zip(best, located, strict=True)
         ]
-        logits, reading = ranked_again(language, listed)
+        logits, reading = ranked_again(language, listed, located)
         scored = [
             (policy.sharpness * (place + logit), repair)
             for place, logit, (_, repair) in zip(located, logits, best, strict=True)

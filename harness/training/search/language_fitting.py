@@ -25,18 +25,20 @@ class Weights:
     """The weights of a conditional logit."""
 
     policy: float
+    glance: float
     read: float
     columns: Floats
 
     @classmethod
     def of(cls, ranking: LanguageRanking) -> Weights:
         """Return the weights of a policy."""
-        return cls(ranking.policy, ranking.read, np.array(ranking.weights))
+        return cls(ranking.policy, ranking.glance, ranking.read, np.array(ranking.weights))
 
     def logits(self, one: ReadList) -> Floats:
         """Return the logit of each candidate."""
         from_columns = self.read + np.nan_to_num(one.rows) @ self.columns
-        logits: Floats = self.policy * one.policy + np.where(one.was_read, from_columns, 0.0)
+        unread = self.policy * one.policy + self.glance * one.glances
+        logits: Floats = unread + np.where(one.was_read, from_columns, 0.0)
         return logits
 
 
@@ -74,10 +76,9 @@ def fit_weights(lists: Sequence[ReadList]) -> Weights:
     columns = np.concatenate([one.rows[one.was_read] for one in lists])
     scale = np.maximum(columns.std(axis=0), 1e-6) if len(columns) else np.ones(len(COLUMNS))
     inputs = [
-        np.column_stack([one.policy, one.was_read, np.where(one.was_read[:, None], np.nan_to_num(one.rows) / scale, 0)])
-        for one in lists
+        np.column_stack([one.policy, one.glances, one.was_read, np.nan_to_num(one.rows) / scale]) for one in lists
     ]
-    start = np.array([1.0, 0.0, *[0.0] * len(COLUMNS)])
+    start = np.array([1.0, *[0.0] * (2 + len(COLUMNS))])
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         # The policy's weight is drawn towards one, the others towards zero: the policy alone.
@@ -93,7 +94,8 @@ def fit_weights(lists: Sequence[ReadList]) -> Weights:
         return value, gradient
 
     found = minimize(loss, start, jac=True, method="L-BFGS-B").x
-    return Weights(float(found[0]), float(found[1]), np.asarray(found[2:] / scale))
+    policy, glance, read = (float(value) for value in found[:3])
+    return Weights(policy, glance, read, np.asarray(found[3:] / scale))
 
 
 def fit_language(
@@ -105,7 +107,14 @@ def fit_language(
     """
     weights = fit_weights(lists)
     ranking = LanguageRanking(
-        name, scorer.key, weights.policy, tuple(map(float, weights.columns)), weights.read, tokens, scorer
+        name,
+        scorer.key,
+        weights.policy,
+        tuple(map(float, weights.columns)),
+        weights.glance,
+        weights.read,
+        tokens,
+        scorer,
     )
     by_project = {
         project: fit_weights(others) if (others := [one for one in lists if one.project != project]) else weights
@@ -139,6 +148,6 @@ def report_of(
 
 
 def _place(logits: Floats, one: ReadList) -> int:
-    """Return the place of the first right candidate; candidates with the same logit stay in the policy's order."""
-    order = np.argsort(-logits, kind="stable")
+    """Return the place of the first right candidate; equal logits are in the policy's order."""
+    order = np.lexsort((-one.policy, -logits))
     return 1 + int(np.argmax(one.right[order]))
