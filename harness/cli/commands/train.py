@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.training.search.language_fitting import LanguageReport
+    from harness.training.search.language_training import LanguageSettings
     from harness.training.search.loop import RoundReport
     from harness.training.search.policy_fitting import StaticData
     from harness.training.search.rates import Rate
@@ -52,6 +53,11 @@ def _require(settings: TrainSearchSettings | TrainSelfPlaySettings) -> None:
     if not 0 <= seed <= _MOST_SEED:
         raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
     load_injectors(settings.injector)
+    for option in ("lm-seconds", "lm-bugs"):
+        if option in settings.typed and not settings.lm:
+            raise SettingsError(f"--{option} has no effect without --lm", option=option)
+    if settings.lm:
+        open_scorer(settings.lm)
     require_space(out, "out")
 
 
@@ -60,12 +66,10 @@ def train_search(settings: TrainSearchSettings) -> int:
     _require(settings)
     if "lesson" in settings.typed and not settings.episodes:
         raise SettingsError("--lesson has no effect without --episodes", option="lesson")
-    from harness.training.search.language_training import LanguageSettings
     from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import open_sources, without_shared_code
     from harness.training.search.training import train
 
-    _require_language(settings)
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
     sources = without_shared_code(open_sources(settings.source), held_out, terminal.note)
@@ -82,7 +86,7 @@ def train_search(settings: TrainSearchSettings) -> int:
             finished=_finished(terminal),
             stored=stored,
             lesson=Lesson(settings.lesson),
-            language=LanguageSettings(settings.lm, settings.lm_seconds, settings.lm_bugs) if settings.lm else None,
+            language=_language_settings(settings),
         )
     if settings.json:
         print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
@@ -114,13 +118,11 @@ def train_search(settings: TrainSearchSettings) -> int:
     return ExitCode.DONE
 
 
-def _require_language(settings: TrainSearchSettings) -> None:
-    """Raise SettingsError or MissingExtraError if there is no such language model, or its options have no effect."""
-    for option in ("lm-seconds", "lm-bugs"):
-        if option in settings.typed and not settings.lm:
-            raise SettingsError(f"--{option} has no effect without --lm", option=option)
-    if settings.lm:
-        open_scorer(settings.lm)
+def _language_settings(settings: TrainSearchSettings | TrainSelfPlaySettings) -> LanguageSettings | None:
+    """Return how a language model is used; None without one."""
+    from harness.training.search.language_training import LanguageSettings
+
+    return LanguageSettings(settings.lm, settings.lm_seconds, settings.lm_bugs) if settings.lm else None
 
 
 def _tell_language(terminal: Terminal, title: str, report: LanguageReport) -> None:
@@ -172,10 +174,11 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     """Play, fit and measure; return 0."""
     _require(settings)
     from harness.training.plots import selfplay_plot
+    from harness.training.search.language_training import LanguageTeacher
     from harness.training.search.loop import LearningSearch, Loop, LoopSettings, write_report
     from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import SourceFolder, open_sources, without_shared_code
-    from harness.training.search.training import collect, require_projects, train_generator
+    from harness.training.search.training import collect, require_projects, solver_hash, train_generator
 
     terminal = Terminal(quiet=settings.json)
     holes = settings.holes if settings.generator else 0
@@ -195,7 +198,22 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         watch, out = terminal.status, settings.out
         return collect(sources, out, training, watch=watch, finished=_finished(terminal), generator=generator)
 
-    schedule = key_of(sorted((s.name, s.key_of_all) for s in sources), replace(training, jobs=1), settings.lesson)
+    language = _language_settings(settings)
+
+    def open_teacher(data: StaticData) -> LanguageTeacher:
+        assert language is not None
+        return LanguageTeacher.open(
+            data,
+            sources,
+            settings.out,
+            language,
+            seed=settings.seed,
+            solver_hash=solver_hash(),
+            watch=terminal.status,
+        )
+
+    learned_with = [settings.lesson, *([asdict(language)] if language is not None else [])]
+    schedule = key_of(sorted((s.name, s.key_of_all) for s in sources), replace(training, jobs=1), *learned_with)
     store = Store(settings.store or settings.out / "store")
     loop = Loop(
         projects=[Project(p) for p in settings.source],
@@ -227,6 +245,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         folder=settings.out,
         watch=Watch(status=terminal.status),
         finished=lambda report: _tell_round(terminal, report),
+        open_teacher=open_teacher if language is not None else None,
     )
     with writing(settings.out):
         with open_executor(settings.ray, settings.jobs, store, terminal) as executor:

@@ -29,7 +29,7 @@ Flags = npt.NDArray[np.bool_]
 
 WHOLE_LIST = 10**9
 """The budget in tokens that is enough for every list."""
-_PROBE_LINES = 40
+_PROBE_LINES = 10
 _NOTHING = "pass"
 
 

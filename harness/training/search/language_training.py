@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from harness.local_models.scoring import Scorer
 from harness.models.scorers import open_scorer
 from harness.solvers.search.policy import Policy
 from harness.storage.atomic_write import write_text
-from harness.training.search.examples import static_bugs
+from harness.training.search.examples import Bug, static_bugs
 from harness.training.search.language_fitting import LanguageReport, Weights, fit_language, report_of
 from harness.training.search.language_lists import (
     WHOLE_LIST,
@@ -49,57 +49,82 @@ class LanguageSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LanguageResult:
-    """A policy with a language model, and what the model gives."""
+class LanguageTeacher:
+    """Teaches policies to use a language model, by the lists of static bugs and of proven ones."""
 
-    policy: Policy
-    others: LanguageReport
-    """On each project that was learned from, with rankers and weights that were not."""
-    held_out: LanguageReport | None
-    """On held-out projects; None without any bug of them."""
+    settings: LanguageSettings
+    scorer: Scorer
+    tokens: int
+    """Budget of one list."""
+    rankers: Mapping[Path, Policy]
+    """A policy for each project, by its folder, that did not learn from it."""
+    lists: Sequence[ReadList]
+    """Those of static bugs."""
+    reading: _Reading
+    seed: int
 
+    @classmethod
+    def open(
+        cls,
+        static: StaticData,
+        sources: Sequence[SourceFolder],
+        folder: Path,
+        settings: LanguageSettings,
+        *,
+        seed: int,
+        solver_hash: str,
+        watch: Callable[[str], None],
+    ) -> LanguageTeacher:
+        """Fit the rankers, and read the candidates of static bugs.
 
-def add_language(
-    policy: Policy,
-    static: StaticData,
-    sources: Sequence[SourceFolder],
-    held_out: Sequence[SourceFolder],
-    folder: Path,
-    settings: LanguageSettings,
-    *,
-    seed: int,
-    solver_hash: str,
-    watch: Callable[[str], None],
-) -> LanguageResult:
-    """Return the policy with a language model. What was read is kept in the folder, so a run that was ended continues.
+        What was read is kept in the folder, so a run that was ended continues. solver_hash: of the code that lists
+        repairs. Raises ProjectError if too few projects have a bug with a right candidate.
+        """
+        scorer = open_scorer(settings.model)
+        tokens = _budget(scorer, folder, settings, watch)
+        reading = _Reading(static.settings, settings, scorer, tokens, folder / "readings", solver_hash, watch)
+        covered = [s for s in sources if any(e.is_covered for e in static.examples[s.folder])]
+        if len(covered) < LEAST_PROJECTS:
+            raise ProjectError(
+                f"{len(covered)} projects have a bug with a right candidate, and {LEAST_PROJECTS} are needed to fit a "
+                "language model's columns; add projects, or raise --bugs"
+            )
+        rankers = dict[SourceFolder, Policy]()
+        folds = _folds(covered, seed)
+        for number, fold in enumerate(folds, 1):
+            watch(f"fitting the ranker without a part of the projects: {number} of {len(folds)}")
+            others = {f: group for f, group in static.examples.items() if f not in {s.folder for s in fold}}
+            rankers |= dict.fromkeys(fold, fit_policy(replace(static, examples=others), ProvenExamples(), seed=seed))
+        by_folder = {source.folder.resolve(): ranker for source, ranker in rankers.items()}
+        return cls(settings, scorer, tokens, by_folder, reading.read(rankers), reading, seed)
 
-    static: the examples that the policy was fitted to. solver_hash: of the code that lists repairs. Raises ProjectError
-    if too few projects have a bug with a right candidate.
-    """
-    scorer = open_scorer(settings.model)
-    tokens = _budget(scorer, folder, settings, watch)
-    reading = _Reading(static.settings, settings, scorer, tokens, folder / "readings", solver_hash, watch)
-    covered = [s for s in sources if any(e.is_covered for e in static.examples[s.folder])]
-    if len(covered) < LEAST_PROJECTS:
-        raise ProjectError(
-            f"{len(covered)} projects have a bug with a right candidate, and {LEAST_PROJECTS} are needed to fit a "
-            "language model's columns; add projects, or raise --bugs"
-        )
-    rankers = dict[SourceFolder, Policy]()
-    for number, fold in enumerate(_folds(covered, seed), 1):
-        watch(f"fitting the ranker without a part of the projects: {number} of {_FOLDS}")
-        others = {f: group for f, group in static.examples.items() if f not in {s.folder for s in fold}}
-        rankers |= dict.fromkeys(fold, fit_policy(replace(static, examples=others), ProvenExamples(), seed=seed))
-    lists = reading.read(rankers)
-    ranking, report = fit_language(settings.model, scorer, lists, tokens, seed=seed)
-    with_model = replace(policy, language=ranking, key=key_of(policy.key, ranking.to_json()))
-    measured = reading.read(dict.fromkeys(held_out, policy))
-    weights = Weights.of(ranking)
-    return LanguageResult(
-        with_model,
-        report,
-        report_of(settings.model, measured, lambda _: weights, seed=seed) if measured else None,
-    )
+    def teach(self, policy: Policy, proven: Sequence[ReadList] = ()) -> tuple[Policy, LanguageReport]:
+        """Return a policy with the language model, and what the model gives on the bugs of other projects.
+
+        proven: the lists of proven bugs.
+        """
+        model, lists = self.settings.model, [*self.lists, *proven]
+        ranking, report = fit_language(model, self.scorer, lists, self.tokens, seed=self.seed)
+        return replace(policy, language=ranking, key=key_of(policy.key, ranking.to_json())), report
+
+    def read_proven(self, bugs: Iterable[tuple[str, Path, Bug]]) -> list[ReadList]:
+        """Return the lists of proven bugs that have a right candidate.
+
+        bugs: each with the name and the folder of its project; those of other projects than the rankers' are left out.
+        """
+        return [
+            one
+            for name, folder, bug in bugs
+            if (ranker := self.rankers.get(folder.resolve())) is not None
+            for one in read_lists(iter([bug]), name, ranker, self.scorer, count=1, most_bugs=1, tokens=self.tokens)
+        ]
+
+    def measure(self, policy: Policy, held_out: Sequence[SourceFolder]) -> LanguageReport | None:
+        """Return what the model gives on the static bugs of held-out projects; None without any bug of them."""
+        assert policy.language is not None
+        weights = Weights.of(policy.language)
+        lists = self.reading.read(dict.fromkeys(held_out, replace(policy, language=None)))
+        return report_of(self.settings.model, lists, lambda _: weights, seed=self.seed) if lists else None
 
 
 def _folds(sources: Sequence[SourceFolder], seed: int) -> list[list[SourceFolder]]:

@@ -24,11 +24,14 @@ from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project, unique_names
 from harness.selfplay.project_play import Watch
 from harness.selfplay.rounds import SelfPlay
+from harness.solvers.search.policy import Policy
 from harness.solvers.search.project_files import files_of
 from harness.solvers.search.solver import SearchSolver
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
+from harness.training.search.language_lists import ReadList
+from harness.training.search.language_training import LanguageTeacher
 from harness.training.search.policy_fitting import Lesson, ProvenExamples, StaticData, fit_policy, validation_folders
 from harness.training.search.rates import Rate, rate_of
 from harness.training.search.stored_bugs import bug_in_one_function
@@ -133,11 +136,16 @@ class Loop:
     """Called after every round."""
     executor: Executor = field(default_factory=LocalExecutor)
     """Tries the candidates and runs the attempts."""
+    open_teacher: Callable[[StaticData], LanguageTeacher] | None = None
+    """Returns what teaches policies to use a language model; None without one."""
     _validating: frozenset[Path] = frozenset()
     """The folders of the projects that decide when to stop; nothing else is learned from them."""
     _static: StaticData = field(init=False)
     _proven: ProvenExamples = field(default_factory=ProvenExamples)
     """The examples of all rounds so far."""
+    _teacher: LanguageTeacher | None = None
+    _read: list[ReadList] = field(default_factory=list)
+    """What a language model read of the proven bugs of all rounds so far."""
     _bugs_learned: int = 0
     _reports: list[RoundReport] = field(default_factory=list)
 
@@ -158,7 +166,9 @@ class Loop:
         held_out = self._open_held_out(run)
         self._static = self.collect()
         self._validating = validation_folders(self._static, seed=seed, played=played)
-        policy = fit_policy(self._static, ProvenExamples(), seed=seed, validating=self._validating)
+        if self.open_teacher is not None:
+            self._teacher = self.open_teacher(self._static)
+        policy = self._fit()
         self.solver.policy = policy
         bugs = [bug for name, runner in held_out for bug in self._held_out_bugs(name, runner)]
         with tempfile.TemporaryDirectory(prefix="ssr-held-out-") as scratch:
@@ -179,6 +189,11 @@ class Loop:
         self.solver.policy.save(self.folder)
         return LoopReport(len(bugs), patterns, tuple(self._reports))
 
+    def _fit(self) -> Policy:
+        """Return the policy of all rounds so far."""
+        policy = fit_policy(self._static, self._proven, seed=self.play.seed, validating=self._validating)
+        return self._teacher.teach(policy, self._read)[0] if self._teacher is not None else policy
+
     @property
     def _target(self) -> float:
         return best_solve_rate(self.play.attempts, alpha=self.play.alpha)
@@ -191,7 +206,10 @@ class Loop:
         bugs_of_round = list(self._bugs(run, episodes))
         self._bugs_learned += len(bugs_of_round)
         self._proven += ProvenExamples.of(bugs_of_round, self._static, self.settings.lesson)
-        policy = fit_policy(self._static, self._proven, seed=self.play.seed, validating=self._validating)
+        if self._teacher is not None:
+            folders = {name: state.snapshot.origin for name, state in run.originals().items()}
+            self._read += self._teacher.read_proven((name, folders[name], bug) for name, bug in bugs_of_round)
+        policy = self._fit()
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
         self.solver.forget()

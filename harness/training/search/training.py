@@ -23,7 +23,7 @@ from harness.training.search.examples import (
     static_bugs,
 )
 from harness.training.search.language_fitting import LanguageReport
-from harness.training.search.language_training import LanguageSettings, add_language
+from harness.training.search.language_training import LanguageSettings, LanguageTeacher
 from harness.training.search.policy_fitting import (
     LEAST_PROJECTS,
     Lesson,
@@ -123,20 +123,14 @@ def train(
         watch(f"{trees} trees, loss {validation_loss:.3f}")
 
     policy = fit_policy(own, proven, seed=settings.seed, validating=validating, progress=progress)
-    taught = None
+    measured: tuple[LanguageReport | None, LanguageReport | None] = (None, None)
     if language is not None:
-        taught = add_language(
-            policy,
-            own,
-            sources,
-            held_out,
-            folder,
-            language,
-            seed=settings.seed,
-            solver_hash=solver_hash(),
-            watch=watch,
+        teacher = LanguageTeacher.open(
+            own, sources, folder, language, seed=settings.seed, solver_hash=solver_hash(), watch=watch
         )
-    (taught.policy if taught is not None else policy).save(folder)
+        policy, report = teacher.teach(policy)
+        measured = (report, teacher.measure(policy, held_out))
+    policy.save(folder)
     others = [e for s in held_out for e in data.examples[s.folder]]
     by_operator = defaultdict[str, list[Example]](list)
     for example in itertools.chain(*data.examples.values()):
@@ -150,7 +144,7 @@ def train(
         {operator: count_covered(examples) for operator, examples in sorted(by_operator.items())},
         count_covered(proven.reversed or proven.rewarded),
         len(stored) - len(bugs),
-        *((taught.others, taught.held_out) if taught is not None else ()),
+        *measured,
     )
 
 
