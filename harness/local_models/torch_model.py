@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.local_models.scoring import Scores, Variant
+from harness.local_models.scoring import Reader, Scores, Variant
 from harness.local_models.weights import Weights, require_extra
 from pytest_ssr.errors import SettingsError
 
+_ROWS = 64
+"""Number of tokens whose log-probabilities are added up together, which bounds the memory."""
 _MOST_TOGETHER = 512
 """Most tokens of variants that are read together."""
 
@@ -54,9 +56,10 @@ class TorchModel:
         self._lock = threading.Lock()
         self.most_tokens = int(self.model.config.max_position_embeddings)
 
-    def open(self, text: str) -> TorchReader:
-        """Read a text; see `Scorer`."""
-        return TorchReader(self, text)
+    def open(self, text: str) -> Reader:
+        """Read a text; see `Scorer`. The variants of one that is longer than the model's context have no scores."""
+        ids, offsets = self.encode(text)
+        return TorchReader(self, ids, offsets) if len(ids) <= self.most_tokens else Unread()
 
     def encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the tokens of a text and the characters that each of them stands for.
@@ -66,49 +69,59 @@ class TorchModel:
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [self.tokenizer.bos_token_id or 0, *encoded.input_ids], [(0, 0), *encoded.offset_mapping]
 
-    def forward(self, tokens: Any, cache: Any, **arguments: Any) -> Any:
-        """Return the log-probabilities after each of some tokens, which are added to a cache; shape (tokens, words)."""
+    def forward(self, tokens: Any, cache: Any, **arguments: Any) -> Logs:
+        """Return what follows each of some tokens, which are added to a cache."""
         with self._lock:
             output = self.model(tokens, use_cache=True, **{self._cache_name: cache}, **arguments)
-        return output.logits[0].log_softmax(-1)
+        return Logs(output.logits[0])
+
+
+class Logs:
+    """The log-probabilities of all words after each of some tokens."""
+
+    def __init__(self, logits: Any) -> None:
+        """logits: shape (tokens, words). They are kept as they are: a copy takes hundreds of megabytes."""
+        import torch
+
+        self._logits = logits
+        self._totals = torch.cat([rows.logsumexp(-1) for rows in logits.split(_ROWS)])
+
+    def of(self, rows: Sequence[int], words: Sequence[int]) -> list[float]:
+        """Return the log-probability of one word after each of some tokens. rows: the numbers of the tokens."""
+        rows, words = list(rows), list(words)
+        values: list[float] = (self._logits[rows, words] - self._totals[rows]).tolist()
+        return values
 
 
 class TorchReader:
     """A text that a model has read."""
 
-    def __init__(self, model: TorchModel, text: str) -> None:
-        """Read the text; one that is longer than the model's context is not read, and its variants have no scores."""
+    def __init__(self, model: TorchModel, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> None:
+        """Read the text. ids: its tokens. offsets: the characters that each of them stands for."""
         import torch
         from transformers import DynamicCache
 
-        self._model = model
-        self._trunk, self._offsets = model.encode(text)
+        self._model, self._trunk, self._offsets = model, ids, offsets
         self._cache = DynamicCache(config=model.model.config)
-        self._logs: Any = None
-        self.tokens = 0
-        if len(self._trunk) <= model.most_tokens:
-            with torch.inference_mode():
-                self._logs = model.forward(torch.tensor([self._trunk]), self._cache)
-            self.tokens = len(self._trunk)
+        with torch.inference_mode():
+            self._logs = model.forward(torch.tensor([ids]), self._cache)
+        self.tokens = len(ids)
 
     def glance(self, variants: Sequence[Variant]) -> list[float | None]:
         """Return how likely the first token is with which each variant leaves the text; see `Reader`."""
-        if self._logs is None:
-            return [None] * len(variants)
-        branches = [self._branch(variant, 1) for variant in variants]
-        return [self._glance(branch) for branch in branches]
+        return [self._glance(self._branch(variant, 1)) for variant in variants]
 
     def _glance(self, branch: _Branch) -> float:
         if not branch.ids or branch.start >= len(self._trunk):
             return 0.0
-        row = self._logs[branch.start - 1]
-        return float(row[branch.ids[0]] - row[self._trunk[branch.start]])
+        before = branch.start - 1
+        new, old = self._logs.of([before, before], [branch.ids[0], self._trunk[branch.start]])
+        return new - old
 
     def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
         """Return the scores of variants; see `Reader`."""
         branches = [self._branch(variant, after) for variant in variants]
-        most = self._model.most_tokens if self._logs is not None else 0
-        fitting = [b for b in dict.fromkeys(branches) if b.start + len(b.ids) <= most]
+        fitting = [b for b in dict.fromkeys(branches) if b.start + len(b.ids) <= self._model.most_tokens]
         read = dict(zip(fitting, self._read(fitting), strict=True)) if fitting else {}
         self.tokens += sum(len(branch.ids) for branch in fitting)
         return [read.get(branch) for branch in branches]
@@ -129,8 +142,7 @@ class TorchReader:
         import torch
 
         with torch.inference_mode():
-            following = torch.tensor(self._trunk[1:])[:, None]
-            own = [0.0, *self._logs[:-1].gather(1, following)[:, 0].tolist()]
+            own = [0.0, *self._logs.of(range(len(self._trunk) - 1), self._trunk[1:])]
             results = list[Scores]()
             for together in _batches(branches):
                 read = self._read_together(together)
@@ -157,11 +169,26 @@ class TorchReader:
         results, place = list[list[float]](), 0
         for branch in branches:
             length = len(branch.ids)
-            before = torch.cat([self._logs[branch.start - 1 : branch.start], after[place : place + length - 1]])
-            chosen = tokens[0, place : place + length, None]
-            results.append(before[:length].gather(1, chosen)[:, 0].tolist())
+            first = self._logs.of([branch.start - 1], branch.ids[:1]) if length else []
+            results.append([*first, *after.of(range(place, place + max(0, length - 1)), branch.ids[1:])])
             place += length
         return results
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A text that is longer than the model's context."""
+
+    tokens: int = 0
+
+    def glance(self, variants: Sequence[Variant]) -> list[float | None]:
+        """Return None for each variant."""
+        return [None] * len(variants)
+
+    def read(self, variants: Sequence[Variant], *, after: int) -> list[Scores | None]:
+        """Return None for each variant."""
+        del after
+        return [None] * len(variants)
 
 
 def _batches(branches: Sequence[_Branch]) -> Iterator[list[_Branch]]:
