@@ -22,6 +22,7 @@ from harness.solvers.search.language import (
     first_within,
     function_tokens,
     ranked_again,
+    repair_tokens,
 )
 from harness.solvers.search.patterns import Repair, repairs_of
 from pytest_ssr.errors import SettingsError
@@ -166,6 +167,19 @@ def test_what_is_likely_at_a_glance_is_read_first():
     read = {n for n, value in enumerate(values) if value > max(values) - 50}
     assert len(read) == reading.read
     assert len(items) - 1 in read
+
+
+def test_functions_without_a_good_candidate_are_not_read():
+    one, other = places()
+    items = [(-float(i), p, r) for i, (_, p, r) in enumerate(sorted(listed(), key=lambda i: i[1] is not other))]
+    first = [item for item in items if item[1].scope.start == other.scope.start]
+    rest = [item for item in items if item[1].scope.start == one.scope.start]
+    tokens = function_tokens(other) + 2 * repair_tokens(first[0][2])
+    _, reading = ranked(ranking(Likes("x"), tokens=tokens), [*first, *rest])
+    assert 1 <= reading.read <= 2
+    assert reading.tokens == other.scope.end - other.scope.start
+    _, reading = ranked(ranking(Likes("x")), [*first, *rest])
+    assert reading.read == len(items)
 
 
 def test_without_a_budget_the_policy_decides():

@@ -74,11 +74,16 @@ def function_tokens(place: Place) -> int:
     return (place.scope.end - place.scope.start) // _BYTES_OF_TOKEN
 
 
+def repair_tokens(repair: Repair) -> int:
+    """Return about how many tokens are read for a repair, by its length."""
+    return AFTER + sum(len(edit.text) for edit in repair.edits) // _BYTES_OF_TOKEN
+
+
 def first_within(repairs: Iterable[Repair], tokens: int) -> int:
     """Return how many of the first repairs of a list a budget of tokens is enough for, by their lengths."""
     number = 0
     for repair in repairs:
-        tokens -= AFTER + sum(len(edit.text) for edit in repair.edits) // _BYTES_OF_TOKEN
+        tokens -= repair_tokens(repair)
         if tokens < 0:
             break
         number += 1
@@ -241,18 +246,17 @@ def ranked_again(
 ) -> tuple[list[float], Reading]:
     """Return the logarithm of the probability of each candidate within its function, and what was read.
 
-    listed: candidates with the policy's logit within the function. located: the logarithm of the likelihood of each
-    one's place, which decides with the logit what is read. Functions are read in the order of their first candidates.
+    listed: candidates with the policy's logit within the function, the best first. located: the logarithm of the
+    likelihood of each one's place, which decides with the logit what is read. Raises ModelError if the model does not
+    answer.
     """
     begin = time.thread_time()
-    groups = _grouped(listed)
+    groups, left = _grouped(listed), language.tokens
     readers, glances = dict[Name, FunctionReader](), [0.0] * len(listed)
-    left = language.tokens
-    for name, indices in groups.items():
+    for name in _functions_within(listed, language.tokens):
+        indices = groups[name]
         place = listed[indices[0]][1]
         left -= function_tokens(place)
-        if left < 0:
-            break
         readers[name] = FunctionReader(language.scorer, place)
         for i, value in zip(indices, readers[name].glances([listed[i][2] for i in indices]), strict=True):
             glances[i] = value
@@ -271,6 +275,21 @@ def ranked_again(
             logits[i] = max(_LOWEST, value - total)
     tokens = sum(reader.tokens for reader in readers.values())
     return logits, Reading(len(listed), read, tokens, time.thread_time() - begin)
+
+
+def _functions_within(listed: Sequence[tuple[float, Place, Repair]], tokens: int) -> list[Name]:
+    """Return the functions of the first candidates, as many as a budget would be enough for without glances.
+
+    The other functions are not read: they would leave nothing for the candidates of these.
+    """
+    found = dict[Name, None]()
+    for _, place, repair in listed:
+        name = place.source.path, place.scope.start
+        tokens -= repair_tokens(repair) + (function_tokens(place) if name not in found else 0)
+        if tokens < 0:
+            break
+        found[name] = None
+    return list(found)
 
 
 def _grouped(listed: Sequence[tuple[float, Place, Repair]]) -> dict[Name, list[int]]:

@@ -23,7 +23,7 @@ from harness.solvers.search.language import Reading
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.workspace import CandidateRun, SearchWorkspace, UnableError, prepare
-from pytest_ssr.errors import ProjectError, SandboxError, SsrError
+from pytest_ssr.errors import ModelError, ProjectError, SandboxError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.storage.store import key_of
@@ -109,6 +109,8 @@ class SearchSolver:
             journal.write_sibling(CANDIDATES, "".join(f"{json.dumps(row)}\n" for row in progress.tried))
         except UnableError as error:
             return Solution(None, journal.end(ExitReason.UNABLE, str(error)))
+        except ModelError as error:
+            return Solution(None, journal.end(ExitReason.MODEL, str(error)))
         except (SandboxError, ProjectError) as error:
             return Solution(None, journal.end(ExitReason.INFRA, str(error)))
         detail = f"{progress.candidates} candidates tried, {len(workspace.failing)} tests to repair"
