@@ -61,7 +61,7 @@ class LocalSampler:
         return self.weights.key
 
     def sample(self, question: Question, *, count: int, temperature: float, tokens: int, seed: int) -> Sampled:
-        """Return replies; see `Sampler`. The model is loaded at the first call, which raises SettingsError if it fails."""
+        """Return replies; see `Sampler`. The first call loads the model; it raises SettingsError if that fails."""
         model = _open_model(self.weights)
         return model.sample(question, count=count, temperature=temperature, tokens=tokens, seed=seed)
 

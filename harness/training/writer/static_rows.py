@@ -22,7 +22,7 @@ from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
 
 _SMALLEST = 2 / 3
-"""The share of rows with the smallest region; the others have one of all regions with the bug, as a solver would try."""
+"""The share of rows with the smallest region; the others have any region with all of the bug."""
 
 
 @dataclass(frozen=True, slots=True)
