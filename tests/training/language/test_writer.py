@@ -12,12 +12,13 @@ import pytest
 import torch
 from language_runs import report, train
 from proven import Proven
+from tiny_gguf import make_llama, write_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.local_models.sampling import LocalSampler, Question, Sampled, SamplingModel
-from harness.local_models.weights import Weights, find_weights
+from harness.local_models.weights import SMOLLM2, Weights, find_weights
 from harness.rollouts.player_factory import PlayerFactory
 from harness.rollouts.runner import RolloutRunner
 from harness.solvers.writer.prompt import BEGIN, END, question, reply
@@ -28,6 +29,7 @@ from pytest_ssr.errors import SettingsError
 pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
 FUNCTION = 'def add(a, b):\n    """Add."""\n    return a - b\n'
 ASKED = Question(question(regions_of(FUNCTION)[-1]), BEGIN, f"\n{END}")
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 _ALMOST_GREEDY = 1e-4
 
 Ask = Callable[..., Sampled]
@@ -106,7 +108,20 @@ def test_a_model_that_has_learned_a_repair_solves(proven: Proven, model: Path, t
     assert [rollout.resolved for rollout in runner.attempts(1)] == [True]
 
 
-def test_a_converted_model_is_trained_by_its_name(
+def test_the_model_in_a_gguf_file_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    make_llama(tmp_path / "llama")
+    write_gguf(tmp_path / "llama", tmp_path / "tiny.gguf")
+    rows, template = tmp_path / "rows.jsonl", tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    rows.write_text(json.dumps({"messages": [*ASKED.messages, {"role": "assistant", "content": reply("")}]}))
+    options = ("--updates", "1", "--chat-template", str(template))
+    assert train("sft", rows, tmp_path / "tiny.gguf", tmp_path / "run", *options) == ExitCode.DONE
+    assert report(tmp_path / "run")["updates"] == 1
+    assert len(list((tmp_path / "cache" / "pytest-ssr" / "models").glob("*/config.json"))) == 1
+
+
+def test_a_model_of_a_package_is_trained_by_its_name(
     rollouts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -116,11 +131,10 @@ def test_a_converted_model_is_trained_by_its_name(
         return Weights(model, "key")
 
     monkeypatch.setattr(models, "find_weights", find)
-    out = tmp_path / "run"
     options = ("--updates", "1", "--ignore-token-ids")
-    assert train("sft", rollouts, Path("smollm2"), out, *options) == ExitCode.DONE
-    assert set(asked) == {("smollm2", "model")}
-    assert report(out)["updates"] == 1
+    assert train("sft", rollouts, Path(SMOLLM2), tmp_path / "run", *options) == ExitCode.DONE
+    assert set(asked) == {(SMOLLM2, "model")}
+    assert report(tmp_path / "run")["updates"] == 1
 
 
 def test_a_file_that_is_no_model_is_refused_in_one_line(
