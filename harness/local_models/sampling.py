@@ -45,7 +45,7 @@ class Sampler(Protocol):
         ...
 
     def sample(self, question: Question, *, count: int, temperature: float, tokens: int, seed: int) -> Sampled:
-        """Return replies; the same ones for the same seed. tokens: the most of one reply."""
+        """Return replies; the same ones for the same seed, which must be at least 0. tokens: the most of one reply."""
         ...
 
 
@@ -103,7 +103,8 @@ class SamplingModel(TorchModel):
         import torch
         from transformers import DynamicCache
 
-        generator = torch.Generator().manual_seed(seed)
+        # Each reply has its own numbers, so it does not depend on the others.
+        generators = [torch.Generator().manual_seed(seed + index) for index in range(count)]
         written: list[list[int]] = [[] for _ in range(count)]
         texts = [""] * count
         read = len(prompt)
@@ -114,7 +115,9 @@ class SamplingModel(TorchModel):
             logits = output.logits[:, -1].repeat(count, 1)
             open_ones = list(range(count))
             for _ in range(tokens):
-                chosen = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+                shares = (logits / temperature).softmax(-1)
+                drawn = [torch.multinomial(shares[i], 1, generator=generators[n]) for i, n in enumerate(open_ones)]
+                chosen = torch.stack(drawn)
                 read += len(open_ones)
                 kept = []
                 for place, index in enumerate(open_ones):

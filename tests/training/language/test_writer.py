@@ -36,9 +36,18 @@ Ask = Callable[..., Sampled]
 
 
 @pytest.fixture(scope="module")
-def ask(model: Path) -> Ask:
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a tiny model whose weights are large, so that each token changes the next ones."""
+    folder = tmp_path_factory.mktemp("llama")
+    make_llama(folder)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ask(llama: Path) -> Ask:
     """Return a function that samples from the tiny model."""
-    weights = find_weights(str(model))
+    weights = find_weights(str(llama))
 
     def sample(
         asked: Question = ASKED, *, count: int = 5, temperature: float = 1.0, tokens: int = 12, seed: int = 0
@@ -59,8 +68,8 @@ def test_the_same_seed_gives_the_same_replies(ask: Ask) -> None:
     assert all(each.startswith(BEGIN) for each in ask(seed=1).replies)
 
 
-def test_without_chance_replies_are_those_of_transformers(ask: Ask, model: Path) -> None:
-    tokenizer, network = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
+def test_without_chance_replies_are_those_of_transformers(ask: Ask, llama: Path) -> None:
+    tokenizer, network = AutoTokenizer.from_pretrained(llama), AutoModelForCausalLM.from_pretrained(llama)
     ids = prompt_ids(tokenizer, ASKED)
     written = network.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=12)[0, len(ids) :]
     expected = BEGIN + tokenizer.decode(written, skip_special_tokens=True)
@@ -75,10 +84,11 @@ def test_a_reply_ends_alone_and_the_others_go_on(ask: Ask) -> None:
     assert ending
     sampled = ask(Question(ASKED.messages, BEGIN, ending), count=6, seed=3)
     assert sampled.tokens < whole.tokens
-    first = sampled.replies[0][len(BEGIN) :]
-    assert ending in first
-    assert whole.replies[0][len(BEGIN) :].startswith(first)
-    assert any(len(each) > len(sampled.replies[0]) for each in sampled.replies)
+    assert len(sampled.replies[0]) < len(whole.replies[0])
+    for reply_until, reply_whole in zip(sampled.replies, whole.replies, strict=True):
+        assert reply_whole.startswith(reply_until)
+        assert reply_until == reply_whole or ending in reply_until[len(BEGIN) :]
+    assert whole.replies[1:] == ask(count=5, seed=4).replies
 
 
 def test_a_prompt_that_leaves_no_room_gives_no_reply(ask: Ask) -> None:
@@ -86,8 +96,8 @@ def test_a_prompt_that_leaves_no_room_gives_no_reply(ask: Ask) -> None:
     assert ask(long) == Sampled((), 0)
 
 
-def test_a_model_without_a_chat_template_is_refused(model: Path, tmp_path: Path) -> None:
-    shutil.copytree(model, tmp_path / "plain")
+def test_a_model_without_a_chat_template_is_refused(llama: Path, tmp_path: Path) -> None:
+    shutil.copytree(llama, tmp_path / "plain")
     (tmp_path / "plain" / "chat_template.jinja").unlink()
     with pytest.raises(SettingsError) as caught:
         SamplingModel(Weights(tmp_path / "plain", "plain"))
