@@ -110,7 +110,8 @@ class SamplingModel(TorchModel):
         read = len(prompt)
         with torch.inference_mode():
             cache: Any = DynamicCache(config=self._model.config)
-            output = self._model(torch.tensor([prompt]), past_key_values=cache, use_cache=True, logits_to_keep=1)
+            named = {self._cache_name: cache}
+            output = self._model(torch.tensor([prompt]), use_cache=True, logits_to_keep=1, **named)
             cache.batch_repeat_interleave(count)
             logits = output.logits[:, -1].repeat(count, 1)
             open_ones = list(range(count))
@@ -133,7 +134,7 @@ class SamplingModel(TorchModel):
                 if len(kept) < len(open_ones):
                     cache.batch_select_indices(torch.tensor(kept))
                     chosen, open_ones = chosen[kept], [open_ones[place] for place in kept]
-                logits = self._model(chosen, past_key_values=cache, use_cache=True).logits[:, -1]
+                logits = self._model(chosen, use_cache=True, **named).logits[:, -1]
         return Sampled(tuple(f"{question.begin}{text}" for text in texts), read)
 
 

@@ -62,6 +62,7 @@ def prompt_ids(tokenizer: Any, asked: Question) -> list[int]:
     return list(tokenizer(text)["input_ids"]) + list(tokenizer(asked.begin)["input_ids"])
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")
 def test_the_same_seed_gives_the_same_replies(ask: Ask) -> None:
     assert ask(seed=1) == ask(seed=1) != ask(seed=2)
     assert len(set(ask(seed=1).replies)) > 1
