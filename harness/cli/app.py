@@ -89,6 +89,7 @@ COMMANDS = {
     "stats": Command("results:StatsSettings", "episodes:stats"),
     "export": Command("results:ExportSettings", "export:export"),
     "publish": Command("results:PublishSettings", "publish:publish"),
+    "static-bugs": Command("training:StaticBugsSettings", "static_bugs:write_static_bugs"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),
     "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),
     "train sft": Command("training:TrainSftSettings", "train_language:train_on_rows"),

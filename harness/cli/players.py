@@ -90,6 +90,7 @@ def chosen_solver(settings: PlayerSettings, players: PlayerFactory) -> Solver:
         tries=solver.tries,
         wall_s=settings.limits.seconds,
         submission=SubmissionSettings(solver.submit, solver.submissions),
+        shows_failure=not solver.without_failure,
     )
 
 

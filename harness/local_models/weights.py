@@ -107,8 +107,8 @@ def packaged_file() -> Path | None:
     return next((path for folder in folders if (path := Path(folder, _FILE)).is_file()), None)
 
 
-def find_weights(name: str, cache: Path | None = None) -> Weights:
-    """Return the model that a name stands for; a GGUF file is converted if it was not.
+def find_weights(name: str, cache: Path | None = None, *, option: str = "lm") -> Weights:
+    """Return the model that a name stands for; a GGUF file is converted if it was not. option: what named it.
 
     Raises SettingsError if there is no such model, MissingExtraError without the extra `lm`.
     """
@@ -117,14 +117,16 @@ def find_weights(name: str, cache: Path | None = None) -> Weights:
     if name == SMOLLM2:
         packaged = packaged_file()
         if packaged is None:
-            raise SettingsError(f"--lm {SMOLLM2} needs its weights (93 MB): {INSTALL}", option="lm")
+            raise SettingsError(f"--{option} {SMOLLM2} needs its weights (93 MB): {INSTALL}", option=option)
         path = packaged
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise SettingsError(f"--lm {name} is not a model: it has no config.json", option="lm")
+            raise SettingsError(f"--{option} {name} is not a model: it has no config.json", option=option)
         return Weights(path, _key_of_folder(path))
     if not path.is_file():
-        raise SettingsError(f"--lm {name}: there is no such file or folder, and no model of this name", option="lm")
+        raise SettingsError(
+            f"--{option} {name}: there is no such file or folder, and no model of this name", option=option
+        )
     return _converted(path, cache or default_cache())
 
 

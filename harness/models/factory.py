@@ -33,7 +33,7 @@ _KEYS = {
     "xai": ("XAI_API_KEY", "XAI_API_BASE"),
 }
 """Variables of providers: the key, and those with which a request may need none."""
-_NOT_MODELS = ("replay", "search")
+_NOT_MODELS = ("lm", "replay", "search")
 """Schemes of players that are not models; what follows may be a path."""
 
 

@@ -21,6 +21,7 @@ from harness.injectors.model import STRATEGIES, ModelInjector
 from harness.injectors.replay import ReplayInjector
 from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 from harness.injectors.single_reply import SingleReplyInjector
+from harness.local_models.sampling import open_sampler
 from harness.models.budget import Budget
 from harness.models.factory import NAMED, PLUGIN, entry_of, is_model, is_started_late, open_model, suggestion
 from harness.models.middleware import CancellableModel
@@ -38,6 +39,7 @@ from harness.solvers.replay import ReplaySolver
 from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
 from harness.solvers.submission import SubmissionSettings
+from harness.solvers.writer.solver import LM, WriterSolver, is_writer
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.extensions import Extensions
 from pytest_ssr.storage.store import Store
@@ -145,12 +147,15 @@ class PlayerFactory:
         tries: int = 0,
         wall_s: float | None = None,
         submission: SubmissionSettings = SubmissionSettings(),
+        shows_failure: bool = True,
     ) -> Solver:
-        """Return a solver: `search`, `search:policy=PATH`, `replay:PATH`, `mini-swe-agent:MODEL`, a model, or one of a
-        plugin.
+        """Return a solver: `search`, `search:policy=PATH`, `lm:MODEL`, `replay:PATH`, `mini-swe-agent:MODEL`, a model,
+        or one of a plugin.
 
-        tries: candidates for one attempt of `search`; 0 for its default. wall_s: seconds for one attempt of `search`;
-        None for its default. submission: how a model submits. Raises SettingsError for an unknown solver.
+        tries: candidates for one attempt of `search` or `lm:MODEL`; 0 for the default. wall_s: seconds for one attempt
+        of these; None for the default. submission: how a model submits. shows_failure: whether the prompt of `lm:MODEL`
+        tells of a failing test. Raises SettingsError for an unknown solver, MissingExtraError if what it needs is not
+        installed.
         """
         if is_search(name):
             default, policy = SearchSolver(), None
@@ -159,8 +164,10 @@ class PlayerFactory:
             return SearchSolver(
                 tries or default.tries, default.wall_s if wall_s is None else wall_s, name=name, policy=policy
             )
+        if is_writer(name):
+            return self._writer(name, tries, wall_s, shows_failure=shows_failure)
         if tries:
-            raise SettingsError(f"--tries is for the solver search, not for {name}", option="tries")
+            raise SettingsError(f"--tries is for the solvers search and lm:MODEL, not for {name}", option="tries")
         if name.startswith("replay:"):
             return ReplaySolver.named(name)
         if is_mini(name):
@@ -178,13 +185,25 @@ class PlayerFactory:
             self.prompts,
         )
 
+    def _writer(self, name: str, tries: int, wall_s: float | None, *, shows_failure: bool) -> WriterSolver:
+        """Return a model on this machine that writes repairs; raises SettingsError or MissingExtraError without it."""
+        model = name.removeprefix(f"{LM}:")
+        if model in (name, ""):
+            raise SettingsError(
+                f"{name!r} is not a solver; a language model on this machine is named lm:MODEL", option="solver"
+            )
+        solver = WriterSolver(sampler=open_sampler(model, option="solver"), name=name, shows_failure=shows_failure)
+        solver.tries = tries or solver.tries
+        solver.wall_s = solver.wall_s if wall_s is None else wall_s
+        return solver
+
     def _offered(self, name: str) -> Solver:
         """Return a solver of a plugin; raises SettingsError if no plugin has one of that name."""
         offered: Mapping[str, Solver] = self.extensions.solvers()
         if name not in offered:
             others = "".join(f", {other}" for other in sorted(offered))
             raise SettingsError(
-                f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, "
+                f"there is no solver {name!r}; choose search, search:policy=PATH, lm:MODEL, replay:PATH, "
                 f"mini-swe-agent:MODEL{others}, or a model: PROVIDER/MODEL, vllm:PATH, model:NAME, "
                 f"plugin:NAME{suggestion(name)}"
             )

@@ -51,7 +51,7 @@ _NOT_OFFERED = frozenset(
     (
         *("json", "config", "store", "sandbox", "python", "conftest", "by-script"),
         # The command is for a project here, not for a dataset, and nobody sees its terminal.
-        *("shuffle", "images", "annotations", "diffs", "vllm-ready"),
+        *("shuffle", "images", "annotations", "diffs", "vllm-ready", "without-failure"),
     )
 )
 """Options of commands that the service sets itself, or that have no effect in a job."""

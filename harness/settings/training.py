@@ -240,6 +240,32 @@ class TrainSearchSettings(CommandSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StaticBugsSettings(CommandSettings):
+    """Write rows that teach a model to repair: bugs that operators make in source code, without running tests."""
+
+    example: ClassVar[str] = "ssr static-bugs .venv/lib/python3.12/site-packages --out rows.jsonl"
+    source: tuple[Path, ...] = required(
+        "SOURCE", "projects or packages; site-packages counts as one project per package", is_argument=True
+    )
+    out: Path = required("FILE", "file for the rows (.jsonl); a run that was ended continues")
+    count: int = option(0, "N", "rows in all, evenly from all projects; 0 for all", is_own=True, bound=AT_LEAST_0)
+    per_project: int = option(200, "N", "rows per project, at most", bound=AT_LEAST_1)
+    injector: str = option("mutation,removal", "NAMES", "comma-separated injectors that make the bugs")
+    exclude: tuple[str, ...] = option(
+        (), "NAME", "a project that is left out, besides the repositories of SWE-bench; can be repeated"
+    )
+    seed: int = shared("seed")
+    jobs: int = jobs_option("projects at a time")
+
+    def check(self) -> None:
+        """Refuse a file that `ssr train sft` does not read."""
+        if self.out.suffix != ".jsonl":
+            raise SettingsError(f"--out {self.out} does not end with .jsonl", option="out")
+        if self.out.is_dir():
+            raise SettingsError(f"--out {self.out} is a folder", option="out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSelfPlaySettings(CommandSettings):
     """Train a policy for the solver `search` by self-play, and measure it on held-out projects after every round."""
 

@@ -11,10 +11,11 @@ import json
 import math
 import shutil
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from harness.records.trajectory import ExitReason, Journal, Step
 from harness.solvers.protocol import Solution, SolverTask, encode_patch
@@ -65,6 +66,36 @@ class _Progress:
         return self.tries > 0 and self.seconds > 0
 
 
+class Proposer(Protocol):
+    """Proposes the candidates of one attempt."""
+
+    def repairs(self, base: CodebaseState) -> Iterator[Repair]:
+        """Yield repairs of a state, in the order in which they are tried."""
+        ...
+
+    def record(self, journal: Journal) -> None:
+        """Record at the end of the attempt how they were made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _RankedRepairs:
+    """Draws from the list of repairs in proportion to their scores."""
+
+    workspace: SearchWorkspace
+    rng: Random
+
+    def repairs(self, base: CodebaseState) -> Iterator[Repair]:
+        scored = self.workspace.repairs(base)
+        for _, repair in sorted(scored, key=lambda pair: -(pair[0] / _TEMPERATURE + noise(self.rng))):
+            yield repair
+
+    def record(self, journal: Journal) -> None:
+        """Record what a language model read for this task, in all attempts together."""
+        if self.workspace.readings:
+            record_model(journal, asdict(sum(self.workspace.readings.values(), Reading())))
+
+
 @dataclass(slots=True)
 class SearchSolver:
     """Repairs by search, without a model."""
@@ -104,8 +135,9 @@ class SearchSolver:
         open_conversation(task, journal)
         try:
             workspace = self._workspace(task)
-            repaired_state = _search(workspace, Random(f"{task.id}:{seed}"), progress, journal)
-            _record_reading(workspace, journal)
+            proposer = self.proposer(workspace, Random(f"{task.id}:{seed}"))
+            repaired_state = _search(workspace, proposer, progress, journal)
+            proposer.record(journal)
             journal.write_sibling(CANDIDATES, "".join(f"{json.dumps(row)}\n" for row in progress.tried))
         except UnableError as error:
             return Solution(None, journal.end(ExitReason.UNABLE, str(error)))
@@ -125,6 +157,10 @@ class SearchSolver:
         patch = _patch(workspace, repaired_state)
         self._demonstrate(task, workspace, patch, progress, journal)
         return Solution(patch, journal.end(ExitReason.SUBMITTED, detail, encode_patch(patch)))
+
+    def proposer(self, workspace: SearchWorkspace, rng: Random) -> Proposer:
+        """Return what proposes the candidates of an attempt."""
+        return _RankedRepairs(workspace, rng)
 
     def _demonstrate(
         self, task: SolverTask, workspace: SearchWorkspace, patch: Patch, progress: _Progress, journal: Journal
@@ -180,7 +216,9 @@ class SearchSolver:
         return result
 
 
-def _search(workspace: SearchWorkspace, rng: Random, progress: _Progress, journal: Journal) -> CodebaseState | None:
+def _search(
+    workspace: SearchWorkspace, proposer: Proposer, progress: _Progress, journal: Journal
+) -> CodebaseState | None:
     """Try repairs of the buggy state, then of the best states so far; return a state that passes all tests."""
     bases: list[tuple[int, CodebaseState]] = [(0, workspace.original)]
     for depth in range(_MAX_DEPTH):
@@ -188,7 +226,7 @@ def _search(workspace: SearchWorkspace, rng: Random, progress: _Progress, journa
         for index, (passing, base) in enumerate(bases):
             # The states of a level share the remaining tries; a level reserves a part once a state improved.
             share = progress.tries // (len(bases) - index)
-            repaired_state = _search_level(workspace, base, passing, share, rng, progress, improved, journal)
+            repaired_state = _search_level(workspace, base, passing, share, proposer, progress, improved, journal)
             if repaired_state is not None:
                 return repaired_state
         if not improved or not progress.has_budget or depth == _MAX_DEPTH - 1:
@@ -202,18 +240,18 @@ def _search_level(
     base: CodebaseState,
     passing: int,
     share: int,
-    rng: Random,
+    proposer: Proposer,
     progress: _Progress,
     improved: dict[str, tuple[int, CodebaseState]],
     journal: Journal,
 ) -> CodebaseState | None:
-    scored = workspace.repairs(base)
-    order = sorted(scored, key=lambda pair: -(pair[0] / _TEMPERATURE + noise(rng)))
+    repairs = proposer.repairs(base)
     until = progress.tries - share
-    for _, repair in order:
-        # Once a state improved, half of the remaining share is reserved for repairs on top of it.
-        if not progress.has_budget or progress.tries <= (until + share // 2 if improved else until):
-            return None
+    # Once a state improved, half of the remaining share is reserved for repairs on top of it.
+    while progress.has_budget and progress.tries > (until + share // 2 if improved else until):
+        repair = next(repairs, None)
+        if repair is None:
+            break
         state = workspace.state(base, repair)
         if state is None:
             continue
@@ -253,11 +291,9 @@ def _record(journal: Journal, pattern: str, path: str, line: int, repaired: int)
     journal.step(Step(len(journal.trajectory.steps), -1, "tool", "repair", arguments))
 
 
-def _record_reading(workspace: SearchWorkspace, journal: Journal) -> None:
-    """Record what a language model read for this task, in all attempts together."""
-    if workspace.readings:
-        read = sum(workspace.readings.values(), Reading())
-        journal.step(Step(len(journal.trajectory.steps), -1, "tool", "language-model", asdict(read)))
+def record_model(journal: Journal, facts: dict[str, Any]) -> None:
+    """Record what a language model did for the candidates."""
+    journal.step(Step(len(journal.trajectory.steps), -1, "tool", "language-model", facts))
 
 
 def _patch(workspace: SearchWorkspace, repaired_state: CodebaseState) -> Patch:

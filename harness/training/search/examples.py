@@ -139,7 +139,7 @@ def list_repairs(bug: Bug, generator: Generator | None) -> ListedBug | None:
     source, original = (parse(bug.path, data) for data in (bug.buggy, bug.original))
     if source is None or original is None or not parses(bug.buggy):
         return None
-    scope, before = _function(source, bug.qualname), _function(original, bug.qualname)
+    scope, before = only_function(source, bug.qualname), only_function(original, bug.qualname)
     if scope is None or before is None or scope.end - scope.start > LONGEST_BYTES:
         return None
     repairs = repairs_of(source, scope, scopes(source))
@@ -178,12 +178,12 @@ def _repaired(bug: Bug) -> Iterator[bytes]:
     """Yield the text of the function after each repair."""
     for data in dict.fromkeys(bug.repairs or ()):
         source = parse(bug.path, data)
-        scope = _function(source, bug.qualname) if source is not None else None
+        scope = only_function(source, bug.qualname) if source is not None else None
         if source is not None and scope is not None:
             yield scope_text(source, scope)
 
 
-def _function(source: ParsedSource, qualname: str) -> Scope | None:
+def only_function(source: ParsedSource, qualname: str) -> Scope | None:
     """Return the only function of a name; None if no function or several have it."""
     same = [s for s in scopes(source) if s.qualname == qualname and s.kind == "function"]
     return same[0] if len(same) == 1 else None

@@ -21,6 +21,7 @@ if importlib.util.find_spec("trl") is None:
         "test_rows.py",
         "test_policy.py",
         "test_vllm.py",
+        "test_writer.py",
     ]
 
 

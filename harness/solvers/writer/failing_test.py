@@ -1,0 +1,36 @@
+"""Describe a failing test for the prompt of a model that writes repairs."""
+
+from __future__ import annotations
+
+from harness.solvers.search.workspace import SearchWorkspace
+from harness.solvers.writer.prompt import Failure
+from pytest_ssr.source.syntax_tree import parse, scopes, walk
+
+_UNITTEST = b"self.assert"
+
+
+def failure_of(workspace: SearchWorkspace) -> Failure:
+    """Return what is known of the fastest failing test: its assertions, and the first line of its failure.
+
+    Which of its assertions fails is not recorded, so all are told, as far as there is room.
+    """
+    name = workspace.quick_tests[0]
+    assertions = _assertions(workspace, name)
+    return Failure(name, "; ".join(assertions), workspace.baseline.messages.get(name, ""))
+
+
+def _assertions(workspace: SearchWorkspace, test: str) -> list[str]:
+    path, _, rest = test.partition("::")
+    entry = workspace.original.entry(path)
+    source = parse(path, entry.data) if entry is not None else None
+    if source is None:
+        return []
+    qualname = rest.partition("[")[0].replace("::", ".")
+    return [
+        source.text(node).decode(errors="replace")
+        for scope in scopes(source)
+        if scope.qualname == qualname
+        for node in walk(scope.node)
+        if node.type == "assert_statement"
+        or (node.type == "expression_statement" and source.text(node).startswith(_UNITTEST))
+    ]

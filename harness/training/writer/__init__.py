@@ -1,0 +1,1 @@
+"""Make rows to train a language model that writes repairs."""
