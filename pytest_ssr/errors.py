@@ -27,6 +27,7 @@ SsrError
 ├── SettingsError               an option has an invalid value
 │   ├── DiskFullError           a disk has no space for a run that has not begun
 │   ├── NotPublishableError     a folder is not published, because of itself or of what is at its destination
+│   ├── GgufError               a GGUF file of a language model cannot be converted
 │   ├── MissingKeyError         the variable with a model's key is not set
 │   ├── KeyNotAllowedError      a registered model names a key that the operator does not allow
 │   └── ServersAwayError        models' servers are out of reach before a command begins

@@ -13,49 +13,12 @@ from harness.cli.main import main
 from harness.solvers.search.policy import load_policy
 from pytest_ssr.errors import SettingsError
 
-CODE = '''\
-"""Amounts."""
-
-
-def {a}_total(items, rate, limit):
-    total = 0
-    for item in items:
-        if item is None or item < 0:
-            continue
-        total = total + item * rate
-    if total > limit:
-        total = limit
-    return total
-
-
-def {a}_share(part, whole):
-    if whole == 0:
-        return 0
-    return part / whole
-
-
-def {a}_names(people, default="nobody"):
-    names = []
-    for person in people:
-        if person.name and not person.hidden:
-            names.append(person.name.strip())
-    return sorted(names) or [default]
-'''
-
 
 @pytest.fixture(scope="module")
 def trained(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("sources")
-    for name in ("bill", "tax", "fee", "cost"):
-        (top / name).mkdir()
-        (top / name / "code.py").write_text(CODE.format(a=name))
-    command = [
-        "train",
-        "search",
-        *(str(top / name) for name in ("bill", "tax", "fee")),
-        "--held-out",
-        str(top / "cost"),
-    ]
+    bill, tax, fee, cost = (str(project(top, name)) for name in ("bill", "tax", "fee", "cost"))
+    command = ["train", "search", bill, tax, fee, "--held-out", cost]
     numbers = ["--bugs", "20", "--lm-bugs", "3", "--lm-seconds", "0.5"]
     assert main([*command, *numbers, "--lm", str(llama), "--out", str(top / "policy")]) == ExitCode.DONE
     return top / "policy"
@@ -123,8 +86,7 @@ def test_self_play_fits_the_weights_to_proven_bugs_too(llama, tmp_path):
 
 
 def test_options_of_the_model_have_no_effect_without_it(tmp_path, capsys):
-    (tmp_path / "code.py").write_text(CODE.format(a="a"))
-    command = ["train", "search", str(tmp_path), "--out", str(tmp_path / "out")]
+    command = ["train", "search", str(project(tmp_path, "tiny")), "--out", str(tmp_path / "out")]
     for option in ("--lm-bugs", "--lm-seconds"):
         assert main([*command, option, "3"]) == ExitCode.USAGE
         assert option in capsys.readouterr().err

@@ -105,12 +105,7 @@ def train_search(settings: TrainSearchSettings) -> int:
             "candidate. Share of all whose right candidate is among the first N of their function:",
             "heading",
         )
-        for before, after in zip(comparison.patterns, comparison.policy, strict=True):
-            kind, (low, high) = ("project", after.by_project) if after.by_project else ("bug", after.by_bug)
-            terminal.echo(
-                f"  {before.budget:4d}: {before.rate:.2f} by patterns, {after.rate:.2f} by the policy "
-                f"(95 % by {kind}: {low:.2f} to {high:.2f})"
-            )
+        _tell_rates(terminal, ("by patterns", comparison.patterns), ("by the policy", comparison.policy))
     for title, language in (("other projects", report.language), ("held out", report.language_held_out)):
         if language is not None:
             _tell_language(terminal, title, language)
@@ -133,14 +128,19 @@ def _tell_language(terminal: Terminal, title: str, report: LanguageReport) -> No
         "candidate is among the first N:",
         "heading",
     )
-    for before, after in zip(report.policy, report.with_model, strict=True):
-        kind, (low, high) = ("project", after.by_project) if after.by_project else ("bug", after.by_bug)
-        terminal.echo(
-            f"  {before.budget:4d}: {before.rate:.2f} by the policy, {after.rate:.2f} with the model "
-            f"(95 % by {kind}: {low:.2f} to {high:.2f})"
-        )
+    _tell_rates(terminal, ("by the policy", report.policy), ("with the model", report.with_model))
     first = report.with_model[0].rate
     terminal.echo(f"  the first is right in {first:.2f}, expected {report.expected_first:.2f}")
+
+
+def _tell_rates(terminal: Terminal, before: tuple[str, Sequence[Rate]], after: tuple[str, Sequence[Rate]]) -> None:
+    """Print the rates of two rankings by the number of candidates, each ranking with its name."""
+    for one, other in zip(before[1], after[1], strict=True):
+        kind, (low, high) = ("project", other.by_project) if other.by_project else ("bug", other.by_bug)
+        terminal.echo(
+            f"  {one.budget:4d}: {one.rate:.2f} {before[0]}, {other.rate:.2f} {after[0]} "
+            f"(95 % by {kind}: {low:.2f} to {high:.2f})"
+        )
 
 
 def _finished(terminal: Terminal) -> Callable[[str, int, int], None]:

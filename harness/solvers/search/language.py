@@ -250,6 +250,8 @@ def ranked_again(
     likelihood of each one's place, which decides with the logit what is read. Raises ModelError if the model does not
     answer.
     """
+    # The first call also loads the model, which is no cost of this list.
+    language.scorer.open("pass")
     begin = time.thread_time()
     groups, left = _grouped(listed), language.tokens
     readers, glances = dict[Name, FunctionReader](), [0.0] * len(listed)
