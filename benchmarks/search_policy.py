@@ -239,7 +239,7 @@ def main() -> None:
     if len(policies) != 1 + len(arguments.policy):
         parser.error("two policies have the same name")
     if arguments.baseline not in policies:
-        parser.error(f"--baseline {arguments.baseline} is none of the rankings")
+        parser.error(f"--baseline {arguments.baseline} is not a ranking; choose {', '.join(policies)}")
     keys = {name: key_of(solver_hash(), policy.key if policy is not None else "") for name, policy in policies.items()}
     records = Records(arguments.out.with_suffix(".jsonl"), arguments.most, arguments.seeds, keys)
     for project in arguments.projects:

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import importlib.util
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,11 +143,6 @@ def _converted(path: Path, cache: Path) -> Weights:
                     convert(path, Path(made, "model"))
                     Path(made, "model").rename(folder)
     return Weights(folder, key_of(digest, _CONVERTED_BY))
-
-
-def forget(weights: Weights) -> None:
-    """Remove a converted model, which is damaged."""
-    shutil.rmtree(weights.folder, ignore_errors=True)
 
 
 def _key_of_folder(folder: Path) -> str:

@@ -10,7 +10,7 @@ _UNITTEST = b"self.assert"
 
 
 def failure_of(workspace: SearchWorkspace) -> Failure:
-    """Return what is known of the fastest failing test: its assertions, and the first line of its failure.
+    """Return the name of the fastest failing test, its assertions, and the first line of its failure.
 
     Which of its assertions fails is not recorded, so all are told, as far as there is room.
     """

@@ -1,6 +1,6 @@
 """The prompt of a model that writes repairs, and the form of its reply.
 
-The prompt shows a function in which marks enclose the lines to be written anew. The reply is these lines between the
+The prompt shows a function in which marks enclose the lines to rewrite. The reply is these lines between the
 same marks: `<<<`, a line break, the lines, `>>>`. Tokenizers join a line break with the indentation after it, so a
 reply is sampled after `<<<`: then its first token has the line break, and the indentation is what the model writes.
 

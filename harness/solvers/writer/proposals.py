@@ -18,7 +18,7 @@ from harness.solvers.search.patterns import Repair
 from harness.solvers.search.solver import noise, record_model
 from harness.solvers.search.workspace import SearchWorkspace
 from harness.solvers.writer.prompt import BEGIN, END, Failure, has_marks, lines_of, question
-from harness.solvers.writer.regions import Region, regions_of
+from harness.solvers.writer.regions import Region, function_text, regions_of
 from pytest_ssr.injectors.equivalence import fingerprint
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope
@@ -126,15 +126,11 @@ class WrittenRepairs:
         spots = []
         for place in self.workspace.suspicious_functions(base):
             source, scope = place.source, place.scope
-            data = source.data[scope.start : source.line_end(scope.end)]
-            try:
-                text = data.decode()
-            except UnicodeDecodeError:
-                continue
-            if "\r" in text or has_marks(text):
+            text = function_text(source, scope)
+            if text is None or has_marks(text):
                 continue
             top, span = source.line(scope.start), (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
-            for region in regions_of(text if text.endswith("\n") else f"{text}\n"):
+            for region in regions_of(text):
                 first, last = top + region.first - 1, top + region.last - 1
                 if suspicion := self.workspace.suspicion.of(source.path, first, last, function=span):
                     weight = _SHARPNESS * math.log(suspicion) - 2 * math.log(region.statements)

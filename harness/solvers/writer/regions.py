@@ -1,4 +1,4 @@
-"""List the regions of a function that may be written anew: a few consecutive statements, as whole lines."""
+"""List the regions of a function that a model may rewrite: a few consecutive statements, as whole lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import io
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 
 MOST_STATEMENTS = 3
 """Most statements of a region; the first line of a compound statement, such as `if x:`, counts as one."""
@@ -46,6 +48,18 @@ class Region:
         end = len(original) - len(self.after)
         is_around = original.startswith(self.before) and original.endswith(self.after) and end >= len(self.before)
         return original[len(self.before) : end] if is_around else None
+
+
+def function_text(source: ParsedSource, scope: Scope) -> str | None:
+    """Return a function as whole lines, or None if it is not UTF-8 or has line breaks of another kind."""
+    data = source.data[scope.start : source.line_end(scope.end)]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    if "\r" in text:
+        return None
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 def fits(lines: str) -> bool:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.solvers.writer.prompt import has_marks, question, reply
-from harness.solvers.writer.regions import Region, fits, regions_of
+from harness.solvers.writer.regions import Region, fits, function_text, regions_of
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import LONGEST_BYTES, Bug, only_function, static_bugs
 from harness.training.search.sources import SourceFolder
 from pytest_ssr.campaign.factory import load_injectors
-from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
+from pytest_ssr.source.syntax_tree import parse
 
 _SMALLEST = 2 / 3
 """The share of rows with the smallest region; the others have any region with all of the bug."""
@@ -81,18 +81,6 @@ def region_bugs(bugs: Iterator[Bug]) -> Iterator[RegionBug]:
             fewest = min(region.statements for region in regions)
             smallest = tuple(region for region in regions if region.statements == fewest)
             yield RegionBug(bug.operator, bug.path, bug.qualname, smallest, tuple(regions), original_text)
-
-
-def function_text(source: ParsedSource, scope: Scope) -> str | None:
-    """Return a function as whole lines, or None if it is not UTF-8 or has line breaks of another kind."""
-    data = source.data[scope.start : source.line_end(scope.end)]
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    if "\r" in text:
-        return None
-    return text if text.endswith("\n") else f"{text}\n"
 
 
 def rows_of(source: SourceFolder, name: str, injectors: str, *, count: int, seed: int) -> Iterator[dict[str, Any]]:
