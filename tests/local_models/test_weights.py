@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from tiny_gguf import write_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.local_models import weights as module
 from harness.local_models.gguf_file import Fault, GgufError, convert
+from harness.local_models.torch_model import TorchModel
 from harness.local_models.weights import availability, find_weights
 from pytest_ssr.errors import MissingExtraError, SettingsError
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 TEXT = "def add(a, b):\n    return a + 12\n"
 
@@ -99,3 +103,75 @@ def test_what_is_no_model_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError):
         find_weights("smollm2")
     assert availability(tmp_path).missing == ("no_such_package",)
+
+
+def make_adapter(base: str, folder: Path, seed: int) -> Path:
+    """Write an adapter with random weights, and return its folder."""
+    model = AutoModelForCausalLM.from_pretrained(find_weights(base).folder)
+    torch.manual_seed(seed)
+    adapted = get_peft_model(
+        model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", init_lora_weights=False)
+    )
+    adapted.save_pretrained(folder)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
+    return folder
+
+
+def of_model(folder: Path) -> torch.Tensor:
+    model = TorchModel(find_weights(str(folder)))
+    with torch.inference_mode():
+        return model.model(torch.tensor([model.encode(TEXT)[0]])).logits
+
+
+def test_an_adapter_is_merged_with_its_model(llama, tmp_path):
+    one, two = make_adapter(str(llama), tmp_path / "one", 1), make_adapter(str(llama), tmp_path / "two", 2)
+    ids = torch.tensor([TorchModel(find_weights(str(llama))).encode(TEXT)[0]])
+    expected = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama), one)
+    with torch.inference_mode():
+        assert torch.allclose(of_model(one), expected(ids).logits, atol=1e-4)
+    assert not torch.allclose(of_model(one), of_model(llama), atol=1e-2)
+    keys = {find_weights(str(folder)).key for folder in (llama, one, two)}
+    assert len(keys) == 3
+
+
+def test_an_adapter_of_an_adapter_has_both(llama, tmp_path):
+    one = make_adapter(str(llama), tmp_path / "one", 1)
+    config = json.loads((make_adapter(str(llama), tmp_path / "two", 2) / "adapter_config.json").read_text())
+    two = tmp_path / "two"
+    alone = of_model(two)
+    (two / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": str(one)}))
+    assert find_weights(str(two)).adapters == (one, two)
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama), one).merge_and_unload()
+    both = PeftModel.from_pretrained(model, two)
+    ids = torch.tensor([TorchModel(find_weights(str(llama))).encode(TEXT)[0]])
+    with torch.inference_mode():
+        assert torch.allclose(of_model(two), both(ids).logits, atol=1e-4)
+    assert not torch.allclose(of_model(two), alone, atol=1e-2)
+
+
+@pytest.mark.parametrize("base", ["missing/model", "", None, "itself"])
+def test_an_adapter_without_a_model_here_is_refused(base, llama, tmp_path):
+    folder = make_adapter(str(llama), tmp_path / "adapter", 1)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    base = str(folder) if base == "itself" else base
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
+    with pytest.raises(SettingsError):
+        find_weights(str(folder), tmp_path / "cache")
+
+
+def test_an_adapter_in_a_pickle_is_refused(llama, tmp_path):
+    folder = make_adapter(str(llama), tmp_path / "adapter", 1)
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+    with pytest.raises(SettingsError):
+        find_weights(str(folder))
+
+
+def test_an_adapter_finds_a_model_that_was_converted_elsewhere(llama, gguf, tmp_path):
+    cache = tmp_path / "cache"
+    converted = find_weights(str(gguf), cache).folder
+    folder = make_adapter(str(llama), tmp_path / "adapter", 1)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    elsewhere = f"/elsewhere/pytest-ssr/models/{converted.name}"
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": elsewhere}))
+    assert find_weights(str(folder), cache).folder == converted

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.local_models.weights import SMOLLM2, find_weights
+from harness.local_models.torch_model import merged
+from harness.local_models.weights import SMOLLM2, Weights, find_weights, is_adapter
 from harness.training.language.encoding import Encoder, base_name
 from harness.training.language.memory import raise_if_exhausted
 from harness.training.language.plan import Adapter, Base, Data
@@ -58,30 +60,17 @@ def _loading(model: str) -> Iterator[None]:
         ) from None
 
 
-def _require_model(model: str) -> None:
-    """Raise SettingsError for a folder without a model, and for an adapter.
+def _find(model: str) -> Weights | None:
+    """Return the model of a package, a GGUF file or an adapter; None for other names, which transformers knows.
 
-    transformers would load an adapter's base model, on which PEFT then puts a new adapter instead of that one.
+    Raises SettingsError or MissingExtraError if it cannot be used.
     """
-    from transformers.utils.peft_utils import find_adapter_config_file
-
-    if find_adapter_config_file(model) is not None:
-        raise SettingsError(
-            f"--model {model} is an adapter; merge it with its base model first, as docs/training.md shows, and train "
-            "on the merged model",
-            option="model",
-        )
-    if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+    path = Path(model)
+    if model == SMOLLM2 or path.is_file() or is_adapter(path):
+        return find_weights(model, option="model")
+    if path.is_dir() and not (path / "config.json").is_file():
         raise SettingsError(f"--model {model} is not a model: it has no config.json", option="model")
-
-
-def _location(model: str) -> str:
-    """Return the folder into which a model of a package or a GGUF file is converted; other names as they are.
-
-    Raises SettingsError or MissingExtraError if it cannot be converted.
-    """
-    is_converted = model == SMOLLM2 or Path(model).is_file()
-    return str(find_weights(model, option="model").folder) if is_converted else model
+    return None
 
 
 def load_tokenizer(base: Base) -> Any:
@@ -89,9 +78,8 @@ def load_tokenizer(base: Base) -> Any:
     from transformers import AutoTokenizer
 
     with _loading(base.model):
-        location = _location(base.model)
-        _require_model(location)
-        tokenizer = AutoTokenizer.from_pretrained(location)
+        found = _find(base.model)
+        tokenizer = AutoTokenizer.from_pretrained(found.tokenizer if found is not None else base.model)
     if base.chat_template is not None:
         try:
             tokenizer.chat_template = base.chat_template.read_text(encoding="utf-8")
@@ -119,9 +107,37 @@ def load_model(base: Base, adapter: Adapter) -> Any:
         options["quantization_config"] = _quantization(base)
         options["device_map"] = {"": int(os.environ.get("LOCAL_RANK", "0"))}
     with _loading(base.model):
-        location = _location(base.model)
-        _require_model(location)
-        return AutoModelForCausalLM.from_pretrained(location, **options)
+        found = _find(base.model)
+        if found is not None and found.adapters and base.bits:
+            raise SettingsError(
+                f"--model {base.model} is an adapter, which cannot be merged with quantised weights; leave --bits out",
+                option="bits",
+            )
+        model = AutoModelForCausalLM.from_pretrained(found.folder if found is not None else base.model, **options)
+        if found is not None and found.adapters:
+            model = merged(model, found)
+            # What is trained now is written as an adapter of this.
+            model.name_or_path = str(found.adapters[-1].resolve())
+        return model
+
+
+def write_merged(base: Base, adapter: Adapter, trained: Path, folder: Path) -> None:
+    """Write a model with a trained adapter merged into its weights, and the tokenizer. trained: the adapter's folder.
+
+    The folder is complete or not there. Raises SettingsError for quantised weights.
+    """
+    if base.bits:
+        raise SettingsError(
+            "an adapter cannot be merged with quantised weights: --merged needs no --bits", option="bits"
+        )
+    from peft import PeftModel
+    from transformers import AutoTokenizer
+
+    model = PeftModel.from_pretrained(load_model(base, adapter), trained).merge_and_unload()
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="merging-") as made:
+        model.save_pretrained(Path(made, "model"))
+        AutoTokenizer.from_pretrained(trained).save_pretrained(Path(made, "model"))
+        Path(made, "model").rename(folder)
 
 
 def dtype_of(base: Base, adapter: Adapter) -> Any:
@@ -165,7 +181,7 @@ def _quantization(base: Base) -> Any:
     )
 
 
-def adapter_of(base: Base, adapter: Adapter) -> Any:
+def adapter_of(model: Any, base: Base, adapter: Adapter) -> Any:
     """Return the configuration of PEFT; None if all weights are trained."""
     if adapter.kind == "none":
         if base.bits:
@@ -173,14 +189,29 @@ def adapter_of(base: Base, adapter: Adapter) -> Any:
         return None
     from peft import LoraConfig
 
+    targets, among = list(adapter.targets) or "all-linear", None
+    if adapter.layers:
+        count = int(model.config.get_text_config().num_hidden_layers)
+        among = list(range(max(0, count - adapter.layers), count))
+        targets = list(adapter.targets) or _linear_modules(model)
     return LoraConfig(
         task_type="CAUSAL_LM",
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
-        target_modules=list(adapter.targets) or "all-linear",
+        target_modules=targets,
+        layers_to_transform=among,
         use_dora=adapter.kind == "dora",
     )
+
+
+def _linear_modules(model: Any) -> list[str]:
+    """Return the names of the linear modules of a layer; PEFT knows "all-linear" only if it adapts all layers."""
+    from torch.nn import Linear
+
+    last = model.get_output_embeddings()
+    linear = (name for name, module in model.named_modules() if isinstance(module, Linear) and module is not last)
+    return sorted({name.rpartition(".")[2] for name in linear})
 
 
 def require_targets(model: Any, adapter: Adapter) -> None:

@@ -79,6 +79,9 @@ class Adapter:
         "module that gets an adapter; can be repeated (default: all linear layers but the last)",
         flag="lora-target",
     )
+    layers: int = option(
+        0, "N", "adapt the uppermost layers only, which takes less time; 0: all", flag="lora-layers", bound=AT_LEAST_0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class Saving:
 
     every: int = option(50, "N", "updates between two checkpoints", flag="checkpoint-every", bound=AT_LEAST_1)
     keep: int = option(2, "N", "checkpoints to keep", flag="checkpoints", bound=AT_LEAST_1)
+    merged: bool = switch("also write the model with the adapter merged into its weights (merged), for servers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from harness.training.language.policy_rollouts import (
 )
 from harness.training.language.run_folder import RunFolder
 from harness.training.language.supervised import Watch, common_arguments
-from harness.training.language.training import finish, require_tracker
+from harness.training.language.training import finish, finished_report, require_tracker
 from harness.training.language.update_counts import equal_updates, total
 from pytest_ssr.errors import SettingsError
 
@@ -52,7 +52,7 @@ def train_in_environment(
     require_tracker(plan.tracking.tracker)
     folder = RunFolder(plan.out)
     folder.require_same(plan.identity())
-    if (finished := folder.report()) is not None:
+    if (finished := finished_report(folder, plan)) is not None:
         return finished
     if not plan.optimization.updates:
         raise SettingsError(f"--updates is needed by {plan.method}: its tasks have no end", option="updates")
@@ -123,7 +123,7 @@ def _trainer(
         processing_class=tokenizer,
         reward_funcs=[policy_reward],
         rollout_func=rollouts,
-        peft_config=adapter_of(plan.base, plan.adapter),
+        peft_config=adapter_of(model, plan.base, plan.adapter),
         callbacks=[metrics_writer(folder, watch)],
     )
 

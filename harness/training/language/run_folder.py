@@ -45,6 +45,11 @@ class RunFolder:
         return self.path / "model"
 
     @property
+    def merged(self) -> Path:
+        """The folder of the model with the trained adapter merged into its weights."""
+        return self.path / "merged"
+
+    @property
     def metrics(self) -> Path:
         """The file of metrics: a JSON object for each update that is logged."""
         return self.path / "metrics.jsonl"
@@ -106,8 +111,7 @@ class RunFolder:
         if different and _LENGTH.issuperset(different):
             raise SettingsError(
                 f"--out {self.path} has a training of another length ({', '.join(different)}), and its learning rates "
-                f"are for that one. Once it has finished, train on in another folder with --model {self.model}, after "
-                "merging an adapter as docs/training.md shows",
+                f"are for that one. Once it has finished, train on in another folder with --model {self.model}",
                 option="out",
             )
         if different:

@@ -157,6 +157,6 @@ def supervised_trainer(
         model=model,
         train_dataset=data,
         processing_class=tokenizer,
-        peft_config=adapter_of(plan.base, plan.adapter),
+        peft_config=adapter_of(model, plan.base, plan.adapter),
         callbacks=[metrics_writer(folder, watch)],
     )

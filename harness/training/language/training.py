@@ -15,7 +15,14 @@ from harness.exporters.protocol import Row
 from harness.training.language.contamination import Excluded, Name, require_clean, with_owner
 from harness.training.language.guarded import is_main, save_model, train
 from harness.training.language.left_out import LeftOut
-from harness.training.language.models import encoder_of, load_model, load_tokenizer, require_packages, require_targets
+from harness.training.language.models import (
+    encoder_of,
+    load_model,
+    load_tokenizer,
+    require_packages,
+    require_targets,
+    write_merged,
+)
 from harness.training.language.plan import Plan
 from harness.training.language.rows import origins, read_rows
 from harness.training.language.run_folder import RunFolder, read_lines
@@ -40,7 +47,7 @@ def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str
     require_tracker(plan.tracking.tracker)
     folder = RunFolder(plan.out)
     folder.require_same(plan.identity())
-    if (finished := folder.report()) is not None:
+    if (finished := finished_report(folder, plan)) is not None:
         return finished
     watch("reading the data")
     rows, reasons = _rows(sources, plan, folder)
@@ -115,10 +122,25 @@ def finish(
         "packages": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
     }
     if is_main():
+        _merge(folder, plan)
         picture = training_plot(lines, folder.path)
         report["plot"] = str(picture) if picture is not None else None
         folder.finish(report)
     return report
+
+
+def finished_report(folder: RunFolder, plan: Plan) -> dict[str, Any] | None:
+    """Return the report of a training that has finished; None of another. The merged model is written if it is new."""
+    report = folder.report()
+    if report is not None and is_main():
+        _merge(folder, plan)
+    return report
+
+
+def _merge(folder: RunFolder, plan: Plan) -> None:
+    """Write the merged model if it is asked for and missing; without an adapter, the trained model needs no merging."""
+    if plan.saving.merged and plan.adapter.kind != "none" and not folder.merged.exists():
+        write_merged(plan.base, plan.adapter, folder.model, folder.merged)
 
 
 def _device(device: Any) -> str:

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 import torch
 from language_runs import curve, killed, lines, report, require_adapter, train
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
+from harness.local_models.torch_model import TorchModel
+from harness.local_models.weights import find_weights
 from harness.training.language.memory import EXHAUSTED, raise_if_exhausted
 from harness.training.language.plan import Base, Method, Optimization, Plan
 from harness.training.language.run_folder import RunFolder
@@ -56,25 +59,45 @@ def test_a_killed_run_continues_with_the_same_loss_curve(
     assert weights[0] == weights[1]
 
 
-def test_an_adapter_loads_with_peft_and_its_merged_model_is_trained_on(
+def test_an_adapter_loads_with_peft_and_is_trained_on(
     finished: tuple[str, Path], rollouts: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from peft import AutoPeftModelForCausalLM
-
     method, out = finished
     require_adapter(model, out / "model")
     short = ("--updates", "1", "--accumulation", "1", "--batch", "6")
     capsys.readouterr()
-    for which, folder in ((out / "model", tmp_path / "refused"), (model, out)):
-        assert train(method, rollouts, which, folder, *short) == ExitCode.USAGE, "an adapter, and settings that differ"
-        assert capsys.readouterr().err.count("\n") == 1
-    merged = tmp_path / "merged"
-    AutoPeftModelForCausalLM.from_pretrained(out / "model").merge_and_unload().save_pretrained(merged)
-    AutoTokenizer.from_pretrained(out / "model").save_pretrained(merged)
+    assert train(method, rollouts, model, out, *short) == ExitCode.USAGE, "settings that differ"
+    assert capsys.readouterr().err.count("\n") == 1
     short = (*short, "--tokens-of", "model") if method in ("sft", "bc") else short
-    assert train(method, rollouts, merged, tmp_path / "next", *short) == ExitCode.DONE
+    assert train(method, rollouts, out / "model", tmp_path / "next", *short) == ExitCode.DONE
     if method in ("sft", "bc"):
         assert lines(tmp_path / "next")[0]["loss"] < lines(out)[0]["loss"]
+    found = find_weights(str(tmp_path / "next" / "model"))
+    assert found.adapters == ((out / "model").resolve(), tmp_path / "next" / "model")
+
+
+def test_a_finished_run_writes_the_merged_model_when_it_is_called_again(
+    finished: tuple[str, Path], rollouts: Path, model: Path
+) -> None:
+    method, out = finished
+    assert train(method, rollouts, model, out, *INTERRUPTED, "--merged") == ExitCode.DONE
+    ids = torch.arange(8)[None]
+    expected = TorchModel(find_weights(str(out / "model"))).model(ids).logits
+    assert torch.allclose(AutoModelForCausalLM.from_pretrained(out / "merged")(ids).logits, expected, atol=1e-4)
+    assert AutoTokenizer.from_pretrained(out / "merged").chat_template
+
+
+def test_only_the_uppermost_layers_are_adapted(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    short = ("--updates", "1", "--accumulation", "1", "--lora-layers", "1", "--merged")
+    assert train("sft", rollouts, model, tmp_path / "run", *short) == ExitCode.DONE
+    layers = AutoModelForCausalLM.from_pretrained(model).config.num_hidden_layers
+    assert layers > 1
+    with safe_open(tmp_path / "run" / "model" / "adapter_model.safetensors", "pt") as weights:
+        adapted = {name.partition(".layers.")[2].partition(".")[0] for name in weights.keys()}  # noqa: SIM118
+        modules = {name.split(".")[-3] for name in weights.keys()}  # noqa: SIM118
+    assert adapted == {str(layers - 1)}
+    assert modules == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert (tmp_path / "run" / "merged" / "config.json").is_file()
 
 
 def test_a_finished_run_cannot_be_extended(rollouts: Path, model: Path, tmp_path: Path) -> None:
