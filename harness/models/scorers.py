@@ -128,11 +128,16 @@ def _connect(url: str, timeout_s: float) -> Connection:
     return Connection(url, timeout_s=timeout_s, key_variable=_KEY)
 
 
+def is_server(name: str) -> bool:
+    """Return whether a model's name is the URL of a server."""
+    return name.startswith(("http://", "https://"))
+
+
 def open_scorer(name: str) -> Scorer:
     """Return the model that a name stands for: the URL of a server that ends in `/v1`, or as for `find_weights`.
 
     Raises SettingsError, MissingExtraError or ModelError.
     """
-    if name.startswith(("http://", "https://")):
+    if is_server(name):
         return ServerScorer.at(name)
     return LocalScorer(find_weights(name))

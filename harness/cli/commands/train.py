@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from harness.training.search.rates import Rate
     from harness.training.search.sources import SourceFolder
     from harness.training.search.stored_bugs import StoredBug
+    from harness.training.writer.rounds import RoundLearner
 
 
 _MOST_SEED = 2**31 - 1
@@ -53,7 +54,7 @@ def _require(settings: TrainSearchSettings | TrainSelfPlaySettings) -> None:
     if not 0 <= seed <= _MOST_SEED:
         raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
     load_injectors(settings.injector)
-    for option in ("lm-seconds", "lm-bugs"):
+    for option in ("lm-seconds", "lm-bugs", "lm-updates", "lm-layers", "lm-learning-rate"):
         if option in settings.typed and not settings.lm:
             raise SettingsError(f"--{option} has no effect without --lm", option=option)
     if settings.lm:
@@ -212,7 +213,12 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
             watch=terminal.status,
         )
 
-    learned_with = [settings.lesson, *([asdict(language)] if language is not None else [])]
+    learner = _learner(settings, sources, terminal) if language is not None and settings.lm_updates else None
+    learned_with = [
+        settings.lesson,
+        *([asdict(language)] if language is not None else []),
+        *([asdict(learner.settings)] if learner is not None else []),
+    ]
     schedule = key_of(sorted((s.name, s.key_of_all) for s in sources), replace(training, jobs=1), *learned_with)
     store = Store(settings.store or settings.out / "store")
     loop = Loop(
@@ -246,6 +252,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         watch=Watch(status=terminal.status),
         finished=lambda report: _tell_round(terminal, report),
         open_teacher=open_teacher if language is not None else None,
+        learner=learner,
     )
     with writing(settings.out):
         with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
@@ -261,12 +268,33 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     if report.bugs:
         terminal.echo(f"held out: {report.bugs} bugs; by the patterns' weights {_rates_text(report.patterns)}")
     terminal.echo(f"report: {path}" + (f", {picture}" if picture is not None else ""))
-    terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
+    learned = report.rounds[-1].language
+    model = f",lm={learned.model}" if learned is not None else ""
+    terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}{model}")
     return ExitCode.DONE
+
+
+def _learner(settings: TrainSelfPlaySettings, sources: Sequence[SourceFolder], terminal: Terminal) -> RoundLearner:
+    """Return what trains the language model after each round."""
+    from harness.training.writer.rounds import MODELS, RoundLearner, RoundSettings
+
+    return RoundLearner(
+        settings.lm,
+        RoundSettings(settings.lm_updates, settings.lm_layers, settings.lm_learning_rate),
+        sources,
+        settings.out / MODELS,
+        settings.injector,
+        settings.seed,
+        settings.jobs,
+        terminal.status,
+    )
 
 
 def _tell_round(terminal: Terminal, report: RoundReport) -> None:
     terminal.echo(_round_line(report))
+    if (learned := report.language) is not None:
+        losses = "" if learned.loss_first is None else f", loss {learned.loss_first:.2f} to {learned.loss_last:.2f}"
+        terminal.echo(f"  {learned.model}: {learned.rows} rows, {learned.proven} of proven bugs{losses}")
     for left in report.not_attempted:
         terminal.echo(f"{left.project}: {left.bugs} of its bugs not given to the solver: {left.reason.text}", "bad")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.solvers.search.workspace import SearchWorkspace
 from harness.solvers.writer.prompt import Failure
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.source.syntax_tree import parse, scopes, walk
 
 _UNITTEST = b"self.assert"
@@ -15,22 +16,22 @@ def failure_of(workspace: SearchWorkspace) -> Failure:
     Which of its assertions fails is not recorded, so all are told, as far as there is room.
     """
     name = workspace.quick_tests[0]
-    assertions = _assertions(workspace, name)
-    return Failure(name, "; ".join(assertions), workspace.baseline.messages.get(name, ""))
+    return Failure(name, assertions_of(workspace.original, name), workspace.baseline.messages.get(name, ""))
 
 
-def _assertions(workspace: SearchWorkspace, test: str) -> list[str]:
+def assertions_of(state: CodebaseState, test: str) -> str:
+    """Return the assertions of a test, in one line; empty if they cannot be found. test: its id."""
     path, _, rest = test.partition("::")
-    entry = workspace.original.entry(path)
+    entry = state.entry(path)
     source = parse(path, entry.data) if entry is not None else None
     if source is None:
-        return []
+        return ""
     qualname = rest.partition("[")[0].replace("::", ".")
-    return [
+    return "; ".join(
         source.text(node).decode(errors="replace")
         for scope in scopes(source)
         if scope.qualname == qualname
         for node in walk(scope.node)
         if node.type == "assert_statement"
         or (node.type == "expression_statement" and source.text(node).startswith(_UNITTEST))
-    ]
+    )

@@ -24,6 +24,7 @@ from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import completed
 from harness.solvers.search.project_files import ProjectFiles
 from harness.solvers.search.token_model import TokenModel
+from harness.solvers.writer.prompt import Failure
 from harness.storage.atomic_write import write_bytes
 from harness.training.search.reversal import Reversal, changed_lines
 from pytest_ssr.errors import ProjectError
@@ -81,6 +82,8 @@ class Bug:
     """The file after each repair that is right; None if only the original is."""
     project: Callable[[], ProjectFiles] | None = field(default=None, compare=False, repr=False)
     """Returns the files of the project, of which code is taken."""
+    failure: Failure | None = field(default=None, compare=False)
+    """What is known of a test that fails with the bug."""
 
 
 def static_bugs(

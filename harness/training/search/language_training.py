@@ -58,6 +58,8 @@ class LanguageTeacher:
     """Budget of one list."""
     rankers: Mapping[Path, Policy]
     """A policy for each project, by its folder, that did not learn from it."""
+    sources: Mapping[SourceFolder, Policy]
+    """The same policies, by the projects whose static bugs are read."""
     lists: Sequence[ReadList]
     """Those of static bugs."""
     reading: _Reading
@@ -96,7 +98,13 @@ class LanguageTeacher:
             others = {f: group for f, group in static.examples.items() if f not in {s.folder for s in fold}}
             rankers |= dict.fromkeys(fold, fit_policy(replace(static, examples=others), ProvenExamples(), seed=seed))
         by_folder = {source.folder.resolve(): ranker for source, ranker in rankers.items()}
-        return cls(settings, scorer, tokens, by_folder, reading.read(rankers), reading, seed)
+        return cls(settings, scorer, tokens, by_folder, rankers, reading.read(rankers), reading, seed)
+
+    def using(self, model: str) -> LanguageTeacher:
+        """Return a teacher with another model of the same size, which reads the candidates of static bugs again."""
+        settings, scorer = replace(self.settings, model=model), open_scorer(model)
+        reading = replace(self.reading, settings=settings, scorer=scorer)
+        return replace(self, settings=settings, scorer=scorer, reading=reading, lists=reading.read(self.sources))
 
     def teach(self, policy: Policy, proven: Sequence[ReadList] = ()) -> tuple[Policy, LanguageReport]:
         """Return a policy with the language model, and what the model gives on the bugs of other projects.

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from harness.executors.local import LocalExecutor
 from harness.executors.protocol import Executor
@@ -27,6 +28,8 @@ from harness.selfplay.rounds import SelfPlay
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.project_files import files_of
 from harness.solvers.search.solver import SearchSolver
+from harness.solvers.writer.failing_test import assertions_of
+from harness.solvers.writer.prompt import Failure
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
@@ -40,7 +43,9 @@ from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateStatus, Goal
+from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
 
@@ -86,6 +91,34 @@ class NotAttempted:
 
 
 @dataclass(frozen=True, slots=True)
+class Learned:
+    """What a language model learned after a round."""
+
+    model: str
+    """The folder of its adapter."""
+    rows: int
+    proven: int
+    """The number of rows from the bugs that the round has proven."""
+    loss_first: float | None
+    loss_last: float | None
+
+
+class Learner(Protocol):
+    """Trains a language model after each round."""
+
+    def check(self) -> None:
+        """Prepare what can be prepared before the first round, and raise SsrError if it could not learn."""
+        ...
+
+    def learn(self, number: int, bugs: Sequence[tuple[str, Bug]]) -> Learned:
+        """Train the model of the round before. bugs: those of the round, each with the name of its project.
+
+        The same round gives the same model; one that was trained before is only read.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class RoundReport:
     """What a round gave. Round 0 is before any play, with the policy of static bugs."""
 
@@ -100,6 +133,8 @@ class RoundReport:
     """The solve rates on held-out bugs by number of candidates."""
     not_attempted: tuple[NotAttempted, ...] = ()
     """By project."""
+    language: Learned | None = None
+    """None without a language model, or if it does not learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +173,8 @@ class Loop:
     """Tries the candidates and runs the attempts."""
     open_teacher: Callable[[StaticData], LanguageTeacher] | None = None
     """Returns what teaches policies to use a language model; None without one."""
+    learner: Learner | None = None
+    """Trains the language model; None if it stays as it is."""
     _validating: frozenset[Path] = frozenset()
     """The folders of the projects that decide when to stop; nothing else is learned from them."""
     _static: StaticData = field(init=False)
@@ -165,6 +202,8 @@ class Loop:
         )
         held_out = self._open_held_out(run)
         self._static = self.collect()
+        if self.learner is not None:
+            self.learner.check()
         self._validating = validation_folders(self._static, seed=seed, played=played)
         if self.open_teacher is not None:
             self._teacher = self.open_teacher(self._static)
@@ -206,7 +245,10 @@ class Loop:
         bugs_of_round = list(self._bugs(run, episodes))
         self._bugs_learned += len(bugs_of_round)
         self._proven += ProvenExamples.of(bugs_of_round, self._static, self.settings.lesson)
+        learned = self.learner.learn(number, bugs_of_round) if self.learner is not None else None
         if self._teacher is not None:
+            if learned is not None:
+                self._teacher = self._teacher.using(learned.model)
             folders = {name: state.snapshot.origin for name, state in run.originals().items()}
             self._read += self._teacher.read_proven((name, folders[name], bug) for name, bug in bugs_of_round)
         policy = self._fit()
@@ -217,7 +259,7 @@ class Loop:
         (places,) = measured.places([policy], watch=self.watch.status)
         rate = solved / graded if graded else None
         rates, left = self._rates(bugs, places), tuple(not_attempted(episodes))
-        self._report(RoundReport(number, self._bugs_learned, rate, self._target, rates, left))
+        self._report(RoundReport(number, self._bugs_learned, rate, self._target, rates, left, learned))
 
     def _bugs(self, run: SelfPlay, episodes: Sequence[Episode]) -> Iterator[tuple[str, Bug]]:
         """Yield the first-order bugs of episodes with their projects and their resolved repairs."""
@@ -234,7 +276,9 @@ class Loop:
             if bug is not None:
                 entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
                 repairs = tuple(e.data for e in entries if e is not None)
-                yield episode.project, replace(bug, repairs=repairs, project=projects[episode.project])
+                failure = _failure(run.verdict(episode), original)
+                more = replace(bug, repairs=repairs, project=projects[episode.project], failure=failure)
+                yield episode.project, more
 
     def _resolved(self, episode: Episode) -> Iterator[Patch]:
         """Yield the patches of an episode's resolved attempts."""
@@ -302,6 +346,14 @@ class Loop:
                 artifact = self.store.artifact(result.artifact_id)
                 lines = bug_lines(runner.original, artifact)
                 yield HeldOutBug(name, result.artifact_id, result.operator, lines, artifact, runner)
+
+
+def _failure(verdict: Verdict | None, original: CodebaseState) -> Failure | None:
+    """Return what is known of one of the tests that fail with a bug."""
+    if verdict is None or not verdict.fail_to_pass:
+        return None
+    test = min(verdict.fail_to_pass, key=lambda each: (len(each), each))
+    return Failure(test, assertions_of(original, test), "")
 
 
 def not_attempted(episodes: Sequence[Episode]) -> Iterator[NotAttempted]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.solvers.writer.prompt import has_marks, question, reply
+from harness.solvers.writer.prompt import Failure, has_marks, question, reply
 from harness.solvers.writer.regions import Region, fits, function_text, regions_of
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import LONGEST_BYTES, Bug, only_function, static_bugs
@@ -40,12 +40,12 @@ class RegionBug:
     original: str
     """The function without the bug."""
 
-    def row(self, region: Region, project: str) -> dict[str, Any]:
-        """Return the row that asks for the original lines of one of the regions."""
+    def row(self, region: Region, project: str, failure: Failure | None = None) -> dict[str, Any]:
+        """Return the row that asks for the original lines of one of the regions. failure: shown in the prompt."""
         lines = region.original_lines(self.original)
         assert lines is not None
         return {
-            "messages": [*question(region), {"role": "assistant", "content": reply(lines)}],
+            "messages": [*question(region, failure), {"role": "assistant", "content": reply(lines)}],
             "project": project,
             # By this name, training compares a row with the sets that it must not have.
             "repository": project,
