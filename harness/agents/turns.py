@@ -82,8 +82,9 @@ class Turns:
         self._last: deque[tuple[str, str, str]] = deque(maxlen=_LONGEST_CYCLE * limits.repeats)
 
     def begin(self, system: str, task: str) -> None:
-        """Record the first two messages."""
-        self._journal.message(Message(SYSTEM, system))
+        """Record the first messages. system: empty without a system prompt."""
+        if system:
+            self._journal.message(Message(SYSTEM, system))
         self._journal.message(Message(USER, task))
 
     @property

@@ -10,9 +10,18 @@ from harness.agents.limits import RolloutLimits
 from harness.environments.episodes import EnvironmentSettings
 from harness.environments.inject_tasks import ProjectTasks
 from harness.environments.joined_tasks import JoinedTasks
+from harness.environments.line_tasks import LineTasks
 from harness.environments.solve_tasks import DatasetTasks, StoreTasks
 
-__all__ = ["DatasetTasks", "EnvironmentSettings", "JoinedTasks", "ProjectTasks", "RolloutLimits", "StoreTasks"]
+__all__ = [
+    "DatasetTasks",
+    "EnvironmentSettings",
+    "JoinedTasks",
+    "LineTasks",
+    "ProjectTasks",
+    "RolloutLimits",
+    "StoreTasks",
+]
 
 if importlib.util.find_spec("gymnasium") is not None:
     from harness.environments.gym import register

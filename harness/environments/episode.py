@@ -162,8 +162,9 @@ class Episode:
         return self._reply(Reply(Message(ASSISTANT, "", (call,)), "tool_calls", sampled=False))
 
     def write(self, text: str) -> Turn:
-        """Take one step with a reply in plain text, whose fenced block is a tool call."""
-        return self._reply(Reply(Message(ASSISTANT, text), "stop", sampled=False))
+        """Take one step with a reply in plain text; its fenced block is a call, unless the task has another form."""
+        call = self._work.action(text)
+        return self._reply(Reply(Message(ASSISTANT, text, () if call is None else (call,)), "stop", sampled=False))
 
     def _reply(self, reply: Reply) -> Turn:
         """Take one step with a reply; raises ActionError after the end of the episode."""

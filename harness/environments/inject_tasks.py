@@ -26,6 +26,7 @@ from harness.injectors.model import (
     usable_strategies,
 )
 from harness.injectors.project_history import History, history_of
+from harness.records.messages import ToolCall
 from harness.records.rewards import ALPHA, KINDS, injector_reward, solve_rate
 from harness.records.trajectory import Trajectory
 from harness.rollouts.player_factory import PlayerFactory
@@ -168,6 +169,10 @@ class InjectWork:
         """Return the changes of the project's tree so far."""
         runner = self._task.runner
         return collect_patch(workspace.sandbox, runner.interpreter, CodebaseState(runner.snapshot))
+
+    def action(self, text: str) -> ToolCall | None:
+        """Return None: calls are in fenced blocks."""
+        return None
 
     def partial_result(self, workspace: Workspace) -> Mapping[str, object]:
         """Return nothing: only five complete files are a bug."""

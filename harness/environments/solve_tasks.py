@@ -17,6 +17,7 @@ from harness.environments.scores import TESTS
 from harness.environments.task import Outcome, Tasks, interpreter_of, names_of, path_of
 from harness.evaluation.grading import Grader
 from harness.evaluation.work import rollout_runner
+from harness.records.messages import ToolCall
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import Journal, Trajectory
 from harness.rollouts.runner import RolloutRunner, validated_verdict
@@ -252,10 +253,14 @@ class SolveTask:
 
     def start(self, *, seed: int) -> SolveWork:
         """Return the work of a new episode; raises LeakError if an agent could read the fix."""
+        return SolveWork(self.rollouts, *self.opened())
+
+    def opened(self) -> tuple[SolverTask, CodebaseState]:
+        """Return the task of a solver, and the state that it begins with; raises LeakError as `start` does."""
         task = self.rollouts.task()
         if self._start is None:
             self._start = start_of(task)
-        return SolveWork(self.rollouts, task, self._start)
+        return task, self._start
 
     def close(self) -> None:
         """Remove the task's tree."""
@@ -278,6 +283,10 @@ class SolveWork(SolverWork):
     def prompt(self, workspace: Workspace) -> str:
         """Return the description of the task."""
         return self._prompt
+
+    def action(self, text: str) -> ToolCall | None:
+        """Return None: calls are in fenced blocks."""
+        return None
 
     def partial_result(self, workspace: Workspace) -> Mapping[str, object]:
         """Collect the patch so far."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from harness.agents.tools.protocol import Tool
 from harness.agents.workspace import Workspace
+from harness.records.messages import ToolCall
 from harness.records.trajectory import Trajectory
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.patch import Patch
@@ -49,6 +50,9 @@ class TaskWork(Protocol):
     def prompt(self, workspace: Workspace) -> str:
         """Return the description of the task."""
 
+    def action(self, text: str) -> ToolCall | None:
+        """Return the call that a reply in plain text stands for; None if it may have a call in a fenced block."""
+
     def diff(self, workspace: Workspace) -> Patch:
         """Return the changes so far; raises ArtifactError for a tree that cannot be submitted."""
 
@@ -75,7 +79,7 @@ class EpisodeTask(Protocol):
 
     @property
     def system(self) -> str:
-        """The system prompt."""
+        """The system prompt; empty if there is no such message."""
 
     def start(self, *, seed: int) -> TaskWork:
         """Return the work of a new episode."""

@@ -20,6 +20,7 @@ from harness.cli.write_errors import writing
 from harness.rollouts.player_factory import PlayerFactory
 from harness.settings.training import RewardSettings, TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
+    LINES,
     SOLVER,
     Method,
     Plan,
@@ -63,6 +64,8 @@ def train_in_environment(settings: TrainPolicySettings) -> int:
     excluded = Excluded(settings.data.exclude)
     namesakes = require_clean(_names(settings), excluded, forced=settings.data.allow_contaminated)
     policy = asdict(settings.policy)
+    if settings.policy.form != LINES:
+        del policy["form"]  # Runs of earlier versions have none.
     limits = limits_of(settings.limits)
     plain = {
         "projects": [_location(source) for source in settings.source],
@@ -93,6 +96,11 @@ def _require_sources(settings: TrainPolicySettings) -> None:
         raise SettingsError(
             f"{datasets[0]} is a dataset, whose rows are repaired and not injected into; use --roles solver",
             option="roles",
+        )
+    if datasets and settings.policy.form == LINES:
+        raise SettingsError(
+            f"{datasets[0]} is a dataset, and --form lines is for the bugs of projects, whose place is known",
+            option="form",
         )
     if settings.instances.images and len(datasets) < len(settings.source):
         raise SettingsError("--images is for datasets; train on projects without it", option="images")
@@ -171,13 +179,14 @@ def _weights(settings: TrainPolicySettings) -> dict[str, float]:
 def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | DatasetTasks:
     """Return the bugs of a project, or the rows of a dataset."""
     from harness.datasets.loading import Selection
-    from harness.environments import DatasetTasks, StoreTasks
+    from harness.environments import DatasetTasks, LineTasks, StoreTasks
     from harness.environments.scores import TESTS
 
     how, full_grades = settings.execution, TESTS in _weights(settings)
     if not is_dataset(source):
         store = settings.store or source / ".ssr"
-        return StoreTasks(
+        kind = LineTasks if settings.policy.form == LINES else StoreTasks
+        return kind(
             project=source,
             store=store,
             sandbox=how.sandbox,

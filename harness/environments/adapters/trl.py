@@ -177,7 +177,8 @@ class Rollout:
     def of(cls, episodes: Episodes, trainer: Any, *, context: int = 0, reply_tokens: int = 0) -> Rollout:
         """Return the rollout of an episode that has begun."""
         episode = episodes.current
-        messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
+        system = [{"role": SYSTEM, "content": episode.system}] if episode.system else []
+        messages = [*system, {"role": USER, "content": episode.prompt}]
         return cls(episodes, _chat(trainer).encode(messages, ask=True), context, reply_tokens)
 
     @property

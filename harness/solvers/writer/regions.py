@@ -88,6 +88,19 @@ def regions_of(function: str) -> list[Region]:
     return found
 
 
+def regions_with_change(function: str, other: str) -> list[Region]:
+    """Return the regions of a function outside of which another version of it is the same."""
+    return [
+        region for region in regions_of(function) if (lines := region.original_lines(other)) is not None and fits(lines)
+    ]
+
+
+def smallest_of(regions: Sequence[Region]) -> list[Region]:
+    """Return those of some regions, at least one, that have the fewest statements."""
+    fewest = min(region.statements for region in regions)
+    return [region for region in regions if region.statements == fewest]
+
+
 def _runs_of_statements(function: str) -> list[list[tuple[int, int]]]:
     """Return the lines of each statement, as (first, end) from 0, in runs that docstrings divide."""
     is_indented = function[:1].isspace()

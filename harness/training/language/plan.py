@@ -15,6 +15,10 @@ INJECTOR, SOLVER = "injector", "solver"
 """The roles of a model."""
 
 
+LINES = "lines"
+"""The form of a repair as one reply with the lines of a place."""
+
+
 class Method(StrEnum):
     """How a model learns."""
 
@@ -179,6 +183,12 @@ class Policy:
     roles: Literal["solver", "injector", "both"] = option(
         "both", "NAME", "what it learns: to repair, to inject, or both in each update"
     )
+    form: Literal["actions", "lines"] = option(
+        "actions",
+        "NAME",
+        "what a repair is: actions in a sandbox, or one reply with the lines of a given place, as a model of `ssr "
+        "static-bugs` writes them",
+    )
     group: int = option(8, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
     tasks: int = option(
         2,
@@ -202,6 +212,8 @@ class Policy:
         """Raise SettingsError for values that cannot work."""
         if self.roles == "both" and self.tasks % 2:
             raise SettingsError(f"--tasks {self.tasks}: with both roles it must be even", option="tasks")
+        if self.form == LINES and self.roles != SOLVER:
+            raise SettingsError("--form lines is for repairs alone; use --roles solver", option="form")
         if self.group < 2:
             raise SettingsError(
                 f"--group {self.group}: a rollout is compared with others, so at least 2", option="group"
@@ -248,10 +260,13 @@ class Plan:
 
     def identity(self) -> dict[str, Any]:
         """Return everything that the loss curve depends on, as plain data for JSON."""
+        adapter = asdict(self.adapter)
+        if not self.adapter.layers:
+            del adapter["layers"]  # Runs of earlier versions have none.
         parts = {
             "method": str(self.method),
             "base": asdict(self.base),
-            "adapter": asdict(self.adapter),
+            "adapter": adapter,
             "data": asdict(self.data),
             "optimization": asdict(self.optimization),
             "seed": self.seed,

@@ -18,12 +18,12 @@ from harness.exporters.skipped import SkipCode, SkippedError, damaged
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.tasks import snapshot_of
 from harness.solvers.search.project_files import MAX_FILE_BYTES, ProjectFiles
+from harness.solvers.writer.changed_function import changed_function
 from harness.training.search.examples import Bug
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.artifact import BugArtifact, read_regular_file
-from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 
 _MOST_PROJECTS = 4
 """Most projects whose files are kept."""
@@ -133,25 +133,5 @@ def bug_in_one_function(artifact: BugArtifact, operator: str, read: Callable[[st
     new = apply_patch(artifact.bug, lambda p: old if p == path else None)[path]
     if old is None or new is None:
         return None
-    before, after = old.data, new.data
-    original, buggy = parse(path, before), parse(path, after)
-    if original is None or buggy is None:
-        return None
-    functions = _functions(buggy)
-    for scope in _functions(original).values():
-        changed = functions.get(scope.qualname)
-        if changed is None or original.text(scope.node) == buggy.text(changed.node):
-            continue
-        rest = before[: scope.node.start_byte], before[scope.node.end_byte :]
-        is_all = after == buggy.text(changed.node).join(rest)
-        return Bug(operator, path, scope.qualname, before, after) if is_all else None
-    return None
-
-
-def _functions(source: ParsedSource) -> dict[str, Scope]:
-    """Return the functions of a file by name, without those of the same name as another one."""
-    found: dict[str, Scope | None] = {}
-    for scope in scopes(source):
-        if scope.kind == "function":
-            found[scope.qualname] = scope if scope.qualname not in found else None
-    return {name: scope for name, scope in found.items() if scope is not None}
+    changed = changed_function(path, old.data, new.data)
+    return Bug(operator, path, changed[1].scope.qualname, old.data, new.data) if changed is not None else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.solvers.writer.prompt import Failure, has_marks, question, reply
-from harness.solvers.writer.regions import Region, fits, function_text, regions_of
+from harness.solvers.writer.regions import Region, function_text, regions_with_change, smallest_of
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import LONGEST_BYTES, Bug, only_function, static_bugs
 from harness.training.search.sources import SourceFolder
@@ -72,14 +72,9 @@ def region_bugs(bugs: Iterator[Bug]) -> Iterator[RegionBug]:
         buggy_text, original_text = function_text(source, scope), function_text(original, before)
         if buggy_text is None or original_text is None or has_marks(buggy_text) or has_marks(original_text):
             continue
-        regions = [
-            region
-            for region in regions_of(buggy_text)
-            if (lines := region.original_lines(original_text)) is not None and fits(lines)
-        ]
+        regions = regions_with_change(buggy_text, original_text)
         if regions:
-            fewest = min(region.statements for region in regions)
-            smallest = tuple(region for region in regions if region.statements == fewest)
+            smallest = tuple(smallest_of(regions))
             yield RegionBug(bug.operator, bug.path, bug.qualname, smallest, tuple(regions), original_text)
 
 

@@ -23,6 +23,7 @@ from harness.cli.main import main
 from harness.environments import EnvironmentSettings
 from harness.environments.solve_tasks import SolveWork
 from harness.environments.task import Outcome
+from harness.solvers.writer.prompt import reply
 from harness.training.language.policy_rollouts import PolicyEnvironment, PolicyRollouts, PolicyTask, Update
 from harness.training.language.run_folder import RunFolder
 
@@ -73,6 +74,30 @@ def test_the_reward_rises_over_24_updates(method: str, rate: str, proven: Proven
     assert (out / "report.png").stat().st_size > 1000
     assert {line["code"] for line in sampled} >= {"resolved"}
     assert len(list(out.glob("trajectories/*/trajectory.jsonl"))) == 8 * 24
+
+
+def test_the_lines_of_a_place_are_learned_from_grades(proven: Proven, tmp_path: Path) -> None:
+    model = make_action_model(
+        tmp_path / "model", (reply("    return a + b\n"), reply("    return a * b\n"), "no lines")
+    )
+    out = tmp_path / "run"
+    options = ("--form", "lines", "--updates", "16", "--learning-rate", "0.002")
+    assert main(argv("grpo", proven, model, out, *options)) == ExitCode.DONE
+    rates = [line["solve_rate"] for line in lines(out)]
+    assert sum(rates[-4:]) > sum(rates[:4])
+    sampled = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert {line["code"] for line in sampled} >= {"resolved"}
+    # A run with actions is another one.
+    assert main(argv("grpo", proven, model, out, *options[2:])) == ExitCode.USAGE
+
+
+def test_the_form_of_lines_is_for_bugs_of_projects_to_repair(proven: Proven, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    options = ("--form", "lines", "--updates", "1", "--roles")
+    assert main(argv("grpo", proven, tmp_path, tmp_path / "run", *options, "both", "--tasks", "2")) == ExitCode.USAGE
+    rows = ["train", "grpo", str(tmp_path / "rows.jsonl"), "--model", str(tmp_path), "--out", str(tmp_path / "run")]
+    assert main([*rows, *options, "solver"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.count("--form") == 2
 
 
 def test_both_roles_learn_from_one_batch(proven: Proven, tmp_path: Path) -> None:
