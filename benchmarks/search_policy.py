@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from rate_picture import rates_picture
 from rate_text import rate_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -248,6 +249,13 @@ def main() -> None:
     if arguments.operators:
         bugs = [bug for bug in bugs if bug.operator in arguments.operators]
     arguments.out.write_text(report(bugs, policies, arguments.most, arguments.seeds, arguments.baseline))
+    budgets, projects = [b for b in BUDGETS if b <= arguments.most], [bug.project for bug in bugs]
+    rates = {
+        name: [(b, rate_of(b, solved_shares([bug.places[name] for bug in bugs], b), projects, seed=1)) for b in budgets]
+        for name in policies
+    }
+    title = f"{len(bugs)} proven bugs of {len(set(projects))} projects"
+    rates_picture(arguments.out, rates, xlabel="candidates that are run", ylabel="bugs solved", title=title)
 
 
 if __name__ == "__main__":
