@@ -81,18 +81,29 @@ class SamplingModel(TorchModel):
             raise SettingsError(
                 f"the tokenizer of {weights.folder} has no chat template; the model is not one for chats"
             )
+        try:
+            self._prompt([{"role": "user", "content": "x"}])
+        # Templates are programs, which can fail in any way.
+        except Exception as error:
+            raise SettingsError(
+                f"the chat template of {weights.folder} does not work: {type(error).__name__}: {error}"
+            ) from None
 
     def sample(self, question: Question, *, count: int, temperature: float, tokens: int, seed: int) -> Sampled:
         """Return replies; see `Sampler`."""
-        text = self.tokenizer.apply_chat_template(
-            [dict(message) for message in question.messages], tokenize=False, add_generation_prompt=True
-        )
+        text = self._prompt(question.messages)
         # Encoded apart, as in training: a reply begins with a token of its own.
         prompt = [*self._ids(text), *self._ids(question.begin)]
         if len(prompt) + tokens > self.most_tokens:
             return Sampled((), 0)
         with self._lock:
             return self._sample(prompt, question, count, temperature, tokens, seed)
+
+    def _prompt(self, messages: Sequence[Message]) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+        )
+        return text
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
