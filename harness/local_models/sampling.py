@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.local_models.torch_model import TorchModel
+from harness.local_models.torch_model import LOADING, TorchModel
 from harness.local_models.weights import Weights, find_weights
 from pytest_ssr.errors import SettingsError
 
@@ -149,7 +149,12 @@ class SamplingModel(TorchModel):
         return Sampled(tuple(f"{question.begin}{text}" for text in texts), read)
 
 
-@functools.lru_cache(maxsize=2)
 def _open_model(weights: Weights) -> SamplingModel:
     """Return a loaded model, which all of this process shares; see `SamplingModel`."""
+    with LOADING:
+        return _open_once(weights)
+
+
+@functools.lru_cache(maxsize=2)
+def _open_once(weights: Weights) -> SamplingModel:
     return SamplingModel(weights)

@@ -22,6 +22,8 @@ from pytest_ssr.errors import SettingsError
 _ROWS = 64
 """Number of tokens whose log-probabilities are added up together, which bounds the memory."""
 _PROBE = "pass"
+LOADING = threading.Lock()
+"""Held while a model is loaded: attempts in parallel load it once, and transformers is imported by one thread alone."""
 _MOST_TOGETHER = 512
 """Most tokens of variants that are read together."""
 
@@ -233,9 +235,14 @@ def _scores(branch: _Branch, own: Sequence[float], values: Sequence[float]) -> S
     return Scores(tuple(line[:middle]), tuple(line[middle : branch.last - branch.first]))
 
 
-@functools.lru_cache(maxsize=2)
 def open_model(weights: Weights) -> TorchModel:
     """Return a loaded model, which all of this process shares; see `TorchModel`."""
+    with LOADING:
+        return _open_once(weights)
+
+
+@functools.lru_cache(maxsize=2)
+def _open_once(weights: Weights) -> TorchModel:
     return TorchModel(weights)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from harness.local_models import sampling, torch_model
 from harness.local_models.sampling import SamplingModel
 from harness.local_models.scoring import Variant
 from harness.local_models.torch_model import TorchModel
@@ -148,3 +150,19 @@ def test_a_chat_template_that_does_not_work_is_refused(llama, tmp_path, template
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(SettingsError):
         SamplingModel(find_weights(str(folder)))
+
+
+@pytest.mark.parametrize(("module", "name"), [(torch_model, "TorchModel"), (sampling, "SamplingModel")])
+def test_attempts_in_parallel_load_a_model_once(llama, tmp_path, monkeypatch, module, name):
+    folder = copied(llama, tmp_path / "model", lambda _: None)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    weights, kind, loaded, results = find_weights(str(folder)), getattr(module, name), [], []
+    monkeypatch.setattr(module, name, lambda weights: loaded.append(weights) or kind(weights))
+    opened = torch_model.open_model if module is torch_model else sampling._open_model
+    threads = [threading.Thread(target=lambda: results.append(opened(weights))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 1
+    assert len(results) == 3
