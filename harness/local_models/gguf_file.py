@@ -7,7 +7,8 @@ the weights are dequantised here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _LAYER = {
 }
 _OTHERS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight"}
 _HEAD = "output.weight"
+_EMBEDDINGS = "model.embed_tokens.weight"
 _ARCHITECTURE = "llama"
 
 
@@ -36,7 +38,10 @@ class Fault(StrEnum):
     UNREADABLE = "unreadable"
     ARCHITECTURE = "architecture"
     TENSOR = "tensor"
+    SHAPE = "shape"
+    """A tensor is absent, or does not have the shape that the fields give it."""
     FIELD = "field"
+    UNWRITTEN = "unwritten"
 
 
 class GgufError(SettingsError):
@@ -48,6 +53,8 @@ class GgufError(SettingsError):
             Fault.ARCHITECTURE: f"holds a model of the architecture {detail!r}, and only {_ARCHITECTURE!r} is "
             "converted; give a folder in the format of transformers",
             Fault.TENSOR: f"has the tensor {detail!r}, which a plain Llama model does not have",
+            Fault.SHAPE: f"has no tensor {detail!r} of the shape that its fields give",
+            Fault.UNWRITTEN: f"cannot be converted into {detail}",
             Fault.FIELD: f"has no field {detail!r}, or one that is not supported",
         }[fault]
         super().__init__(f"{path} {text}", option="lm")
@@ -64,16 +71,28 @@ def convert(path: Path, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoTokenizer, LlamaConfig
 
+    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+        """Refuses what lies after the end of the file, which the reader of `gguf` takes for empty."""
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            # Otherwise an array with a length of billions is read for hours.
+            if len(found) < count:
+                raise ValueError("the file ends too early")
+            return found
+
     try:
-        reader = gguf.GGUFReader(path)
+        reader = Reader(path)
+    except OSError:
+        raise
     # The reader maps the file and trusts what it says: whatever is wrong in it ends in an error of any kind.
     except Exception as error:
         raise GgufError(path, Fault.UNREADABLE, f"{type(error).__name__}: {error}") from None
     fields = _Fields(path, reader)
     if fields.text("general.architecture") != _ARCHITECTURE:
         raise GgufError(path, Fault.ARCHITECTURE, fields.text("general.architecture"))
-    heads = int(fields.number("llama.attention.head_count"))
-    key_heads = int(fields.number("llama.attention.head_count_kv", heads))
+    heads = fields.count("llama.attention.head_count")
+    key_heads = fields.count("llama.attention.head_count_kv", heads)
     if fields.has("llama.rope.scaling.type") and fields.text("llama.rope.scaling.type") != "none":
         raise GgufError(path, Fault.FIELD, "llama.rope.scaling.type")
     tensors: dict[str, torch.Tensor] = {}
@@ -86,33 +105,46 @@ def convert(path: Path, folder: Path) -> None:
         except (ValueError, NotImplementedError) as error:
             raise GgufError(path, Fault.UNREADABLE, f"{name}: {error}") from None
         tensors[target] = torch.from_numpy(weights.astype("float32", copy=True)).contiguous()
+    layers = fields.count("llama.block_count")
+    if layers != sum(name.endswith(".input_layernorm.weight") for name in tensors):
+        raise GgufError(path, Fault.FIELD, "llama.block_count")
+    embeddings = tensors.get(_EMBEDDINGS)
+    if embeddings is None:
+        raise GgufError(path, Fault.SHAPE, _EMBEDDINGS)
     config = LlamaConfig(
-        vocab_size=len(tensors["model.embed_tokens.weight"]),
-        hidden_size=int(fields.number("llama.embedding_length")),
-        intermediate_size=int(fields.number("llama.feed_forward_length")),
-        num_hidden_layers=int(fields.number("llama.block_count")),
+        vocab_size=len(embeddings),
+        hidden_size=fields.count("llama.embedding_length"),
+        intermediate_size=fields.count("llama.feed_forward_length"),
+        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=key_heads,
         rms_norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
         rope_parameters={"rope_type": "default", "rope_theta": fields.number("llama.rope.freq_base", 10_000.0)},
-        max_position_embeddings=int(fields.number("llama.context_length")),
+        max_position_embeddings=fields.count("llama.context_length"),
         tie_word_embeddings="lm_head.weight" not in tensors,
         bos_token_id=int(fields.number("tokenizer.ggml.bos_token_id", 1)),
         eos_token_id=int(fields.number("tokenizer.ggml.eos_token_id", 2)),
         architectures=["LlamaForCausalLM"],
         dtype="float32",
     )
-    folder.mkdir(parents=True, exist_ok=True)
+    _require_shapes(path, config, tensors)
     try:
-        AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
     except Exception as error:
         raise GgufError(path, Fault.UNREADABLE, f"its tokenizer: {type(error).__name__}: {error}") from None
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config.save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
-    (folder / "generation_config.json").write_text(
-        json.dumps({"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}), encoding="utf-8"
-    )
+    if tokenizer.vocab_size > len(embeddings):
+        raise GgufError(path, Fault.SHAPE, _EMBEDDINGS)
+    special = json.dumps({"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer.save_pretrained(folder)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        config.save_pretrained(folder)
+        (folder / "model.safetensors").chmod(0o644)
+        (folder / "generation_config.json").write_text(special, encoding="utf-8")
+    # Each of the libraries has its own error for a full disk.
+    except Exception as error:
+        raise GgufError(path, Fault.UNWRITTEN, f"{folder.parent}: {error}") from None
 
 
 def _names(path: Path, names: list[str]) -> Iterator[tuple[str, str]]:
@@ -127,6 +159,22 @@ def _names(path: Path, names: list[str]) -> Iterator[tuple[str, str]]:
             yield name, f"model.layers.{block}.{layer}.weight"
         else:
             raise GgufError(path, Fault.TENSOR, name)
+
+
+def _require_shapes(path: Path, config: Any, tensors: Mapping[str, Any]) -> None:
+    """Raise GgufError unless all tensors of a model are there: transformers would fill in random numbers."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    with torch.device("meta"):
+        try:
+            model = LlamaForCausalLM(config)
+        # Sizes that no tensor can have, or heads that do not divide them.
+        except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+            raise GgufError(path, Fault.UNREADABLE, " ".join(str(error).split())) from None
+    for name, parameter in model.named_parameters():
+        if name not in tensors or tensors[name].shape != parameter.shape:
+            raise GgufError(path, Fault.SHAPE, name)
 
 
 def _in_halves(weights: Any, heads: int) -> Any:
@@ -148,7 +196,10 @@ class _Fields:
         return name in self._fields
 
     def _value(self, name: str) -> object:
-        return self._fields[name].contents() if name in self._fields else None
+        try:
+            return self._fields[name].contents() if name in self._fields else None
+        except UnicodeDecodeError:
+            raise GgufError(self._path, Fault.FIELD, name) from None
 
     def text(self, name: str) -> str:
         value = self._value(name)
@@ -160,6 +211,12 @@ class _Fields:
         value = self._value(name)
         if value is None and default is not None:
             return default
-        if not isinstance(value, int | float):
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise GgufError(self._path, Fault.FIELD, name)
+        return value
+
+    def count(self, name: str, default: int | None = None) -> int:
+        value = int(self.number(name, default))
+        if value < 1:
             raise GgufError(self._path, Fault.FIELD, name)
         return value

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.local_models.torch_model import TorchModel
+from harness.local_models.torch_model import LOADING, TorchModel
 from harness.local_models.weights import Weights, find_weights
 from pytest_ssr.errors import SettingsError
 
@@ -81,18 +81,29 @@ class SamplingModel(TorchModel):
             raise SettingsError(
                 f"the tokenizer of {weights.folder} has no chat template; the model is not one for chats"
             )
+        try:
+            self._prompt([{"role": "user", "content": "x"}])
+        # Templates are programs, which can fail in any way.
+        except Exception as error:
+            raise SettingsError(
+                f"the chat template of {weights.folder} does not work: {type(error).__name__}: {error}"
+            ) from None
 
     def sample(self, question: Question, *, count: int, temperature: float, tokens: int, seed: int) -> Sampled:
         """Return replies; see `Sampler`."""
-        text = self.tokenizer.apply_chat_template(
-            [dict(message) for message in question.messages], tokenize=False, add_generation_prompt=True
-        )
+        text = self._prompt(question.messages)
         # Encoded apart, as in training: a reply begins with a token of its own.
         prompt = [*self._ids(text), *self._ids(question.begin)]
         if len(prompt) + tokens > self.most_tokens:
             return Sampled((), 0)
         with self._lock:
             return self._sample(prompt, question, count, temperature, tokens, seed)
+
+    def _prompt(self, messages: Sequence[Message]) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+        )
+        return text
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -138,7 +149,12 @@ class SamplingModel(TorchModel):
         return Sampled(tuple(f"{question.begin}{text}" for text in texts), read)
 
 
-@functools.lru_cache(maxsize=2)
 def _open_model(weights: Weights) -> SamplingModel:
     """Return a loaded model, which all of this process shares; see `SamplingModel`."""
+    with LOADING:
+        return _open_once(weights)
+
+
+@functools.lru_cache(maxsize=2)
+def _open_once(weights: Weights) -> SamplingModel:
     return SamplingModel(weights)

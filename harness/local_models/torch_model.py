@@ -13,14 +13,18 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.local_models.scoring import Reader, Scores, Variant
-from harness.local_models.weights import Weights, require_extra
+from harness.local_models.weights import Weights, default_cache, require_extra
 from pytest_ssr.errors import SettingsError
 
 _ROWS = 64
 """Number of tokens whose log-probabilities are added up together, which bounds the memory."""
+_PROBE = "pass"
+LOADING = threading.Lock()
+"""Held while a model is loaded: attempts in parallel load it once, and transformers is imported by one thread alone."""
 _MOST_TOGETHER = 512
 """Most tokens of variants that are read together."""
 
@@ -49,12 +53,35 @@ class TorchModel:
         require_extra()
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self.key = weights.key
-        self.tokenizer, self.model = _load(weights)
-        # Releases of transformers name it differently.
-        parameters = inspect.signature(self.model.forward).parameters
-        self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._lock = threading.Lock()
-        self.most_tokens = int(self.model.config.max_position_embeddings)
+        try:
+            self.tokenizer, self.model = _load(weights)
+            # Releases of transformers name it differently.
+            parameters = inspect.signature(self.model.forward).parameters
+            self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+            self.most_tokens = int(self.model.config.max_position_embeddings)
+            self._try()
+        # A file of a model can be damaged in any way.
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            folder = weights.adapters[-1] if weights.adapters else weights.folder
+            raise SettingsError(
+                f"the language model in {folder} cannot be loaded: {reason}{_remedy(folder)}",
+                option="lm",
+            ) from None
+
+    def _try(self) -> None:
+        """Raise ValueError, or another error, if the model or its tokenizer does not work."""
+        import torch
+
+        # The tokenizers of some models have tokens for padding besides, which no text has.
+        if self.tokenizer.vocab_size > self.model.get_input_embeddings().num_embeddings:
+            raise ValueError("its tokenizer has more words than the model")
+        ids, _ = self.encode(_PROBE)
+        with torch.inference_mode():
+            logits = self.model(torch.tensor([ids])).logits
+        if not logits.logsumexp(-1).isfinite().all():
+            raise ValueError("what it computes is not a number")
 
     def open(self, text: str) -> Reader:
         """Read a text; see `Scorer`. The variants of one that is longer than the model's context have no scores."""
@@ -210,9 +237,14 @@ def _scores(branch: _Branch, own: Sequence[float], values: Sequence[float]) -> S
     return Scores(tuple(line[:middle]), tuple(line[middle : branch.last - branch.first]))
 
 
-@functools.lru_cache(maxsize=2)
 def open_model(weights: Weights) -> TorchModel:
     """Return a loaded model, which all of this process shares; see `TorchModel`."""
+    with LOADING:
+        return _open_once(weights)
+
+
+@functools.lru_cache(maxsize=2)
+def _open_once(weights: Weights) -> TorchModel:
     return TorchModel(weights)
 
 
@@ -225,25 +257,34 @@ def _load(weights: Weights) -> tuple[Any, Any]:
     logging.set_verbosity_error()
     # More threads take more processor time for the same scores, and attempts run in parallel already.
     torch.set_num_threads(1)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(weights.tokenizer)
-        model = merged(AutoModelForCausalLM.from_pretrained(weights.folder, dtype=torch.float32), weights)
-    # A file of a model can be damaged in any way.
-    except Exception as error:
-        folder = weights.adapters[-1] if weights.adapters else weights.folder
-        raise SettingsError(
-            f"--lm {folder} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())[:300]}", option="lm"
-        ) from None
-    return tokenizer, model.eval()
+    # Otherwise a folder with code of its own asks on the terminal whether it may run.
+    own: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    tokenizer = AutoTokenizer.from_pretrained(weights.tokenizer, **own)
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        weights.folder, dtype=torch.float32, output_loading_info=True, **own
+    )
+    if missing := sorted(loading["missing_keys"]):
+        # transformers gives them random numbers, other ones in each process.
+        raise ValueError(f"it has no weights {missing[0]}")
+    return tokenizer, merged(model, weights).eval()
 
 
 def merged(model: Any, weights: Weights) -> Any:
-    """Return a model with its adapters merged into its weights."""
+    """Return a model with its adapters merged into its weights; raises ValueError for an adapter of another model."""
     for adapter in weights.adapters:
-        from peft import PeftModel
+        from peft import PeftConfig, PeftModelForCausalLM
 
         with warnings.catch_warnings():
             # PEFT calls what a later release of transformers will not have.
             warnings.simplefilter("ignore", FutureWarning)
-            model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+            adapted = PeftModelForCausalLM(model, PeftConfig.from_pretrained(adapter))
+            loaded = adapted.load_adapter(adapter, adapted.active_adapter)
+            if loaded.missing_keys:
+                raise ValueError(f"{adapter} has no weights {loaded.missing_keys[0]}")
+            model = adapted.merge_and_unload()
     return model
+
+
+def _remedy(folder: Path) -> str:
+    """Return what to do about a folder that cannot be loaded; empty if it is not one that is made here."""
+    return "; remove this folder, and it is made again" if folder.parent == default_cache() else ""

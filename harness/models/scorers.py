@@ -109,7 +109,7 @@ class ServerReader:
             logs = choices[0]["logprobs"]  # type: ignore[index]
             offsets = [int(v) for v in logs["text_offset"]]
             values = [float(v) if v is not None else 0.0 for v in logs["token_logprobs"]]
-        except (IndexError, KeyError, TypeError, ValueError):
+        except (IndexError, KeyError, TypeError, ValueError, OverflowError):
             raise SettingsError(
                 f"{url} does not give the log-probabilities of a prompt: it needs `echo` in /completions", option="lm"
             ) from None
@@ -117,6 +117,8 @@ class ServerReader:
         length = next((i for i, offset in enumerate(offsets) if offset >= len(text)), len(offsets))
         if not length or offsets[0] != 0:
             raise SettingsError(f"{url} does not echo a prompt in /completions", option="lm")
+        if len(values) < length or offsets != sorted(offsets) or not all(v <= 0 for v in values[:length]):
+            raise SettingsError(f"{url} gives log-probabilities that do not fit its tokens", option="lm")
         return offsets[:length], values[:length]
 
 

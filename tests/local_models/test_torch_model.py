@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from harness.local_models import sampling, torch_model
+from harness.local_models.sampling import SamplingModel
 from harness.local_models.scoring import Variant
 from harness.local_models.torch_model import TorchModel
 from harness.local_models.weights import find_weights
@@ -95,3 +103,66 @@ def test_a_damaged_model_is_one_clear_error(llama, tmp_path):
     with pytest.raises(SettingsError) as caught:
         TorchModel(find_weights(str(tmp_path)))
     assert caught.value.option == "lm"
+
+
+def copied(llama: Path, folder: Path, change: Callable[[dict[str, Any]], object], **config: object) -> Path:
+    """Return a copy of the model with other weights and other fields of its configuration."""
+    shutil.copytree(llama, folder)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, **config}))
+    return folder
+
+
+def _shorten(tensors: dict[str, Any]) -> None:
+    tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:100].clone()
+
+
+@pytest.mark.parametrize(
+    ("change", "config"),
+    [
+        (lambda tensors: tensors.pop("model.layers.0.self_attn.q_proj.weight"), {}),
+        (lambda _: None, {"num_hidden_layers": 3}),
+        (lambda tensors: tensors["model.norm.weight"].fill_(float("nan")), {}),
+        (_shorten, {"vocab_size": 100}),
+    ],
+    ids=["no-tensor", "more-layers", "nan", "fewer-words"],
+)
+def test_a_model_that_would_give_other_numbers_each_time_or_none_is_refused(llama, tmp_path, change, config):
+    folder = copied(llama, tmp_path / "model", change, **config)
+    with pytest.raises(SettingsError):
+        TorchModel(find_weights(str(folder)))
+
+
+def test_code_in_a_folder_is_not_asked_about(llama, tmp_path, capsys):
+    own = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    folder = copied(llama, tmp_path / "model", lambda _: None, model_type="own", auto_map=own)
+    with pytest.raises(SettingsError):
+        TorchModel(find_weights(str(folder)))
+    assert "[y/N]" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("template", ["{{ messages", "{{ raise_exception('no') }}"])
+def test_a_chat_template_that_does_not_work_is_refused(llama, tmp_path, template):
+    folder = copied(llama, tmp_path / "model", lambda _: None)
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(SettingsError):
+        SamplingModel(find_weights(str(folder)))
+
+
+@pytest.mark.parametrize(("module", "name"), [(torch_model, "TorchModel"), (sampling, "SamplingModel")])
+def test_attempts_in_parallel_load_a_model_once(llama, tmp_path, monkeypatch, module, name):
+    folder = copied(llama, tmp_path / "model", lambda _: None)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    weights, kind, loaded, results = find_weights(str(folder)), getattr(module, name), [], []
+    monkeypatch.setattr(module, name, lambda weights: loaded.append(weights) or kind(weights))
+    opened = torch_model.open_model if module is torch_model else sampling._open_model
+    threads = [threading.Thread(target=lambda: results.append(opened(weights))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 1
+    assert len(results) == 3

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from tiny_gguf import write_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -67,7 +70,17 @@ def test_a_conversion_that_fails_leaves_nothing(gguf, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "fault"),
-    [({"architecture": "qwen2"}, Fault.ARCHITECTURE), ({"extra": "rope_freqs.weight"}, Fault.TENSOR)],
+    [
+        ({"architecture": "qwen2"}, Fault.ARCHITECTURE),
+        ({"extra": "rope_freqs.weight"}, Fault.TENSOR),
+        ({"without": "token_embd.weight"}, Fault.SHAPE),
+        ({"without": "blk.1.ffn_up.weight"}, Fault.SHAPE),
+        ({"blocks": 1}, Fault.FIELD),
+        ({"blocks": 3}, Fault.FIELD),
+        ({"heads": 0}, Fault.FIELD),
+        ({"longest": 0}, Fault.FIELD),
+        ({"epsilon": float("nan")}, Fault.FIELD),
+    ],
 )
 def test_other_models_are_refused_by_name(llama, tmp_path, options, fault):
     path = tmp_path / "other.gguf"
@@ -75,6 +88,72 @@ def test_other_models_are_refused_by_name(llama, tmp_path, options, fault):
     with pytest.raises(GgufError) as caught:
         convert(path, tmp_path / "model")
     assert caught.value.fault is fault
+
+
+def test_an_array_of_absurd_length_is_not_read_to_its_end(gguf, tmp_path):
+    data = bytearray(gguf.read_bytes())
+    # After the name and the type of the field: the type of its items, here bytes, and their number.
+    place = data.index(b"tokenizer.ggml.token_type") + len("tokenizer.ggml.token_type") + 4
+    data[place : place + 12] = (0).to_bytes(4, "little") + (2**62).to_bytes(8, "little")
+    path = tmp_path / "absurd.gguf"
+    path.write_bytes(data)
+    with pytest.raises(GgufError) as caught:
+        convert(path, tmp_path / "model")
+    assert caught.value.fault is Fault.UNREADABLE
+
+
+def test_a_text_that_is_not_utf_8_is_no_field(gguf, tmp_path):
+    path = tmp_path / "bytes.gguf"
+    path.write_bytes(gguf.read_bytes().replace(b"llama", b"\xff\xfe\xff\xfe\xff", 1))
+    with pytest.raises(GgufError) as caught:
+        convert(path, tmp_path / "model")
+    assert caught.value.fault is Fault.FIELD
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_mistake(gguf, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError) as caught:
+        find_weights(str(gguf), tmp_path / "file", option="solver")
+    assert caught.value.option == "solver"
+
+    def fail(*_: object, **__: object) -> None:
+        raise SafetensorError("no space is left")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(GgufError) as full:
+        find_weights(str(gguf), tmp_path / "cache")
+    assert full.value.fault is Fault.UNWRITTEN
+    assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_what_a_killed_conversion_has_left_is_replaced(gguf, tmp_path):
+    found = find_weights(str(gguf), tmp_path / "whole")
+    left = tmp_path / "cache" / f"{found.folder.name}.making"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_bytes(b"half")
+    assert logits(find_weights(str(gguf), tmp_path / "cache").folder).isfinite().all()
+    assert not left.exists()
+
+
+def test_a_name_that_no_file_can_have_is_no_model():
+    with pytest.raises(SettingsError):
+        find_weights("m" * 5000)
+
+
+def test_an_adapter_is_refused_before_its_model_is_downloaded(llama, tmp_path):
+    copy = Path(shutil.copytree(llama, tmp_path / "copy"))
+    (copy / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "some/model"}))
+    with pytest.raises(SettingsError) as caught:
+        find_weights(str(copy))
+    assert caught.value.option == "lm"
+
+
+def test_the_chat_template_is_part_of_the_key_and_what_is_no_file_is_not(llama, tmp_path):
+    copy = Path(shutil.copytree(llama, tmp_path / "copy"))
+    (copy / "more.json").mkdir()
+    key = find_weights(str(copy)).key
+    (copy / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert find_weights(str(copy)).key != key
 
 
 def test_a_folder_is_named_by_the_hash_of_its_files(llama, tmp_path):
@@ -175,3 +254,11 @@ def test_an_adapter_finds_a_model_that_was_converted_elsewhere(llama, gguf, tmp_
     elsewhere = f"/elsewhere/pytest-ssr/models/{converted.name}"
     (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": elsewhere}))
     assert find_weights(str(folder), cache).folder == converted
+
+
+def test_an_adapter_of_another_model_is_refused(llama, tmp_path):
+    folder = make_adapter(str(llama), tmp_path / "adapter", 1)
+    weights = load_file(folder / "adapter_model.safetensors")
+    save_file({f"other.{name}": value for name, value in weights.items()}, folder / "adapter_model.safetensors")
+    with pytest.raises(SettingsError):
+        TorchModel(find_weights(str(folder)))

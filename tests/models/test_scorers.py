@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,11 +15,22 @@ from harness.local_models.scoring import Scores, Variant
 from harness.models.scorers import ServerScorer, open_scorer
 from pytest_ssr.errors import ModelError, SettingsError
 
+
+def _echo(offsets: list[Any], values: list[Any]) -> dict[str, Any]:
+    return {"choices": [{"logprobs": {"text_offset": offsets, "token_logprobs": values, "tokens": []}}]}
+
+
 # Tokens of two characters, each with a log-probability of minus its number; the first has none, as in vLLM.
 OTHERS: dict[str, Any] = {
     "no-logprobs": {"choices": [{"text": "x", "logprobs": None}]},
     "no-echo": {"choices": [{"logprobs": {"text_offset": [4], "token_logprobs": [-1.0], "tokens": ["x"]}}]},
     "no-choices": {},
+    "not-a-number": _echo([0, 2, 4], [None, math.nan, -1.0]),
+    "positive": _echo([0, 2, 4], [None, 2.0, -1.0]),
+    "infinite-offset": _echo([0, 2, math.inf], [None, -1.0, -1.0]),
+    "large-integer": _echo([0, 2, 4], [None, -(10**400), -1.0]),
+    "fewer-numbers": _echo([0, 2, 4], [None]),
+    "disorder": _echo([0, 3, 2, 4], [None, -1.0, -1.0, -1.0]),
 }
 
 
@@ -79,7 +91,7 @@ def test_each_variant_is_read_whole(server):
     assert scorer.key == ServerScorer("http://elsewhere/v1", "small").key
 
 
-@pytest.mark.parametrize("server", ["no-logprobs", "no-echo", "no-choices"], indirect=True)
+@pytest.mark.parametrize("server", OTHERS, indirect=True)
 def test_a_server_without_log_probabilities_of_prompts_is_refused(server):
     with pytest.raises(SettingsError) as caught:
         open_scorer(server[0])

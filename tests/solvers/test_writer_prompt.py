@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.solvers.writer.prompt import BEGIN, END, Failure, has_marks, lines_of, question, reply
-from harness.solvers.writer.regions import MOST_LINES, MOST_STATEMENTS, Region, regions_of
+from harness.solvers.writer.proposals import Outcome, _outcome
+from harness.solvers.writer.regions import MOST_LINES, MOST_STATEMENTS, Region, is_indented, regions_of
 
 FUNCTION = '''\
     @cached
@@ -104,3 +105,11 @@ def test_a_region_knows_its_lines_in_another_version() -> None:
 
 def test_code_that_is_not_python_has_no_regions() -> None:
     assert regions_of('def f():\n    """\n') == []
+
+
+def test_a_form_feed_before_a_function_is_no_indentation() -> None:
+    function = "\fdef f(x):\n    y = x\n    return y\n"
+    assert not is_indented(function)
+    assert is_indented("\f    def f(self):\n        return self\n")
+    regions = regions_of(function)
+    assert {_outcome(region, region.lines, set()) for region in regions} == {Outcome.UNCHANGED}

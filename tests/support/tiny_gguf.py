@@ -50,20 +50,34 @@ def make_llama(folder: Path) -> Any:
     return model
 
 
-def write_gguf(folder: Path, path: Path, *, architecture: str = "llama", extra: str = "") -> None:
-    """Write the model of a folder as llama.cpp stores it. extra: the name of one more tensor."""
+def write_gguf(
+    folder: Path,
+    path: Path,
+    *,
+    architecture: str = "llama",
+    extra: str = "",
+    without: str = "",
+    longest: int = LONGEST,
+    blocks: int = LAYERS,
+    heads: int = HEADS,
+    epsilon: float = 1e-6,
+) -> None:
+    """Write the model of a folder as llama.cpp stores it. extra, without: the name of one more, or one less, tensor.
+
+    The other arguments are what the fields say, which need not be true.
+    """
     import gguf
     import numpy as np
     from safetensors.torch import load_file
 
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(LONGEST)
+    writer.add_context_length(longest)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(blocks)
     writer.add_feed_forward_length(64)
-    writer.add_head_count(HEADS)
+    writer.add_head_count(heads)
     writer.add_head_count_kv(KEY_HEADS)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_layer_norm_rms_eps(epsilon)
     writer.add_rope_freq_base(10_000.0)
     stored = json.loads((folder / "tokenizer.json").read_text())["model"]
     tokens = sorted(stored["vocab"], key=stored["vocab"].get)
@@ -76,12 +90,13 @@ def write_gguf(folder: Path, path: Path, *, architecture: str = "llama", extra: 
     writer.add_eos_token_id(2)
     for name, tensor in load_file(folder / "model.safetensors").items():
         weights = tensor.float().numpy()
-        heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(name.split(".")[-2])
-        if heads:
+        own_heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(name.split(".")[-2])
+        if own_heads:
             # llama.cpp's own order: the halves of a head are interleaved.
-            halves = weights.reshape(heads, 2, len(weights) // heads // 2, -1)
+            halves = weights.reshape(own_heads, 2, len(weights) // own_heads // 2, -1)
             weights = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weights.shape))
-        writer.add_tensor(_name(name), weights)
+        if _name(name) != without:
+            writer.add_tensor(_name(name), weights)
     if extra:
         writer.add_tensor(extra, np.zeros(4, np.float32))
     writer.write_header_to_file()

@@ -16,12 +16,14 @@ from harness.solvers.search.trees import Trees
 from harness.training.search.examples import static_bugs
 from harness.training.search.language_fitting import Weights, fit_language, fit_weights, report_of
 from harness.training.search.language_lists import (
+    WHOLE_LIST,
     ReadList,
     load_lists,
     read_lists,
     save_lists,
     tokens_per_second,
 )
+from harness.training.search.language_training import LanguageSettings, _budget
 from harness.training.search.sources import SourceFolder
 from pytest_ssr.campaign.factory import load_injectors
 
@@ -150,3 +152,9 @@ def test_the_speed_of_a_model_is_in_tens():
     speed = tokens_per_second(LikesOriginals(()))
     assert speed >= 10
     assert speed % 10 == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("inf"), 1e300])
+def test_the_highest_budget_is_the_whole_list(tmp_path, seconds):
+    settings = LanguageSettings("smollm2", seconds)
+    assert _budget(LikesOriginals(()), tmp_path, settings, lambda _: None) == WHOLE_LIST

@@ -137,3 +137,11 @@ def test_a_mistake_is_one_line(
 def test_only_bugs_within_a_region_give_a_row(original: str, buggy: str, count: int) -> None:
     bug = Bug("operator", "a.py", "clamp", original.encode(), buggy.encode())
     assert len(list(static_rows.region_bugs(iter([bug])))) == count
+
+
+def test_two_runs_do_not_write_one_file(projects: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    with row_file._owned(tmp_path / "rows.jsonl.parts", out):
+        assert main(["static-bugs", *projects, "--out", str(out)]) == ExitCode.USAGE
+    assert not out.exists()
+    assert main(["static-bugs", *projects, "--out", str(out)]) == ExitCode.DONE

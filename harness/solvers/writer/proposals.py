@@ -18,7 +18,7 @@ from harness.solvers.search.patterns import Repair
 from harness.solvers.search.solver import noise, record_model
 from harness.solvers.search.workspace import SearchWorkspace
 from harness.solvers.writer.prompt import BEGIN, END, Failure, has_marks, lines_of, question
-from harness.solvers.writer.regions import Region, function_text, regions_of
+from harness.solvers.writer.regions import Region, function_text, is_indented, regions_of
 from pytest_ssr.injectors.equivalence import fingerprint
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope
@@ -166,4 +166,4 @@ def _outcome(region: Region, lines: str | None, known: set[str]) -> Outcome:
 
 
 def _fingerprint(function: str) -> str | None:
-    return fingerprint(function.encode(), indented=function[:1].isspace())
+    return fingerprint(function.encode(), indented=is_indented(function))

@@ -62,6 +62,11 @@ def function_text(source: ParsedSource, scope: Scope) -> str | None:
     return text if text.endswith("\n") else f"{text}\n"
 
 
+def is_indented(function: str) -> bool:
+    """Return whether a function is part of a class, a function or another block. A form feed is no indentation."""
+    return function.lstrip("\f")[:1].isspace()
+
+
 def fits(lines: str) -> bool:
     """Return whether lines are not too many and not too long for a region."""
     return lines.count("\n") <= MOST_LINES and len(lines) <= LONGEST_CHARACTERS
@@ -103,8 +108,8 @@ def smallest_of(regions: Sequence[Region]) -> list[Region]:
 
 def _runs_of_statements(function: str) -> list[list[tuple[int, int]]]:
     """Return the lines of each statement, as (first, end) from 0, in runs that docstrings divide."""
-    is_indented = function[:1].isspace()
-    text = f"{_INDENTED}{function}" if is_indented else function
+    is_inner = is_indented(function)
+    text = f"{_INDENTED}{function}" if is_inner else function
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):
@@ -119,7 +124,7 @@ def _runs_of_statements(function: str) -> list[list[tuple[int, int]]]:
             if _is_docstring(statement):
                 runs.append([])
             else:
-                shift = 1 + is_indented
+                shift = 1 + is_inner
                 first, end = statement[0].start[0] - shift, token.start[0] + 1 - shift
                 if first >= 0:
                     runs[-1].append((first, end))

@@ -154,7 +154,7 @@ def _budget(scorer: Scorer, folder: Path, settings: LanguageSettings, watch: Cal
         watch("measuring the speed of the language model")
         speed = tokens_per_second(scorer)
         write_text(path, json.dumps({scorer.key: speed}))
-    return max(1, round(settings.seconds * speed))
+    return max(1, round(min(WHOLE_LIST, settings.seconds * speed)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import json
+import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +18,7 @@ from harness.storage.atomic_write import write_text
 from harness.training.search.processes import run_calls
 from harness.training.search.sources import SourceFolder, unique_names
 from harness.training.writer.static_rows import write_rows
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.storage.store import code_hash, key_of
 
 
@@ -54,9 +57,32 @@ def write_row_file(
 ) -> RowReport:
     """Write the rows of the sources, in turn one of each project; return the report.
 
-    watch: called with a line that says what is being done. Raises ProjectError if there is no row at all.
+    watch: called with a line that says what is being done. Raises ProjectError if there is no row at all, SettingsError
+    if another process writes the same file.
     """
     parts = out.with_name(f"{out.name}.parts")
+    with _owned(parts, out):
+        return _write_row_file(sources, out, parts, settings, watch)
+
+
+@contextlib.contextmanager
+def _owned(parts: Path, out: Path) -> Iterator[None]:
+    """Keep other processes from the folder of parts: the first that ends removes it."""
+    parts.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(parts, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(f"another process is writing --out {out}", option="out") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_row_file(
+    sources: Sequence[SourceFolder], out: Path, parts: Path, settings: RowSettings, watch: Callable[[str], None]
+) -> RowReport:
     names = unique_names(sources)
     paths = {source: parts / f"{_key(source, names[source.folder], settings)}.jsonl" for source in sources}
     calls = {
