@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TypeVar
 
 from harness.models.protocol import (
@@ -79,6 +80,27 @@ class ModelWrapper:
 
 
 _FIRST_WAIT_S, _MAX_WAIT_S = 1.0, 60.0
+_Result = TypeVar("_Result")
+
+
+def retried(request: Callable[[], _Result], *, tries: int = 6, sleep: Callable[[float], None] = time.sleep) -> _Result:
+    """Make a request until it succeeds, waiting twice as long each time, or as long as the server requests.
+
+    Raises ModelError if it cannot succeed later, ModelUnavailableError after the last try.
+    """
+    wait_s = _FIRST_WAIT_S
+    for attempt in range(1, tries + 1):
+        try:
+            return request()
+        except ModelError as error:
+            if not error.retry:
+                raise
+            if attempt == tries:
+                raise ModelUnavailableError(f"{error} (after {attempt} requests)") from None
+            # The jitter keeps workers that were refused together from retrying together.
+            sleep(min(_MAX_WAIT_S, max(error.wait_s, wait_s * random.uniform(0.5, 1.0))))
+            wait_s *= 2
+    raise AssertionError("at least one try")
 
 
 class RetryingModel(ModelWrapper):
@@ -89,20 +111,9 @@ class RetryingModel(ModelWrapper):
         self._tries, self._sleep = tries, sleep
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
-        """Query the model until it replies, waiting twice as long each time, or as long as the server requests."""
-        wait_s = _FIRST_WAIT_S
-        for attempt in range(1, self._tries + 1):
-            try:
-                return self._model.reply(messages, tools=tools, sampling=sampling)
-            except ModelError as error:
-                if not error.retry:
-                    raise
-                if attempt == self._tries:
-                    raise ModelUnavailableError(f"{error} (after {attempt} requests)") from None
-                # The jitter keeps workers that were refused together from retrying together.
-                self._sleep(min(_MAX_WAIT_S, max(error.wait_s, wait_s * random.uniform(0.5, 1.0))))
-                wait_s *= 2
-        raise AssertionError("at least one try")
+        """Query the model until it replies; see `retried`."""
+        query = partial(self._model.reply, messages, tools=tools, sampling=sampling)
+        return retried(query, tries=self._tries, sleep=self._sleep)
 
     def session(self, rollout: str) -> Model:
         """Return the model for one rollout."""
@@ -139,7 +150,6 @@ class CachingModel(ModelWrapper):
 
 
 _POLL_S = 0.1
-_T = TypeVar("_T")
 
 
 class CancellableModel(ModelWrapper):
@@ -173,7 +183,7 @@ class CancellableModel(ModelWrapper):
         return CancellableModel(self._model.session(rollout))
 
 
-def _wait_for(query: Callable[[], _T]) -> _T:
+def _wait_for(query: Callable[[], _Result]) -> _Result:
     future = start_query(query)
     while not is_ready(future, _POLL_S):
         raise_if_stopped()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.local_models.scoring import Reader, Scorer, Scores, Variant
 from harness.local_models.weights import Weights, find_weights
+from harness.models.middleware import retried
 from harness.models.timeouts import TIMEOUT_S
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.storage.store import key_of
@@ -45,6 +47,7 @@ class ServerScorer:
     model: str
     """Its id on the server."""
     timeout_s: float = field(default=TIMEOUT_S, compare=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, compare=False, repr=False)
 
     @classmethod
     def at(cls, url: str) -> ServerScorer:
@@ -104,7 +107,8 @@ class ServerReader:
         """Return the first character and the log-probability of each token of a text."""
         url, model = self.scorer.url, self.scorer.model
         body = {"model": model, "prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
-        choices = connection.post("/completions", body).get("choices")
+        answer = retried(lambda: connection.post("/completions", body), sleep=self.scorer.sleep)
+        choices = answer.get("choices")
         try:
             logs = choices[0]["logprobs"]  # type: ignore[index]
             offsets = [int(v) for v in logs["text_offset"]]

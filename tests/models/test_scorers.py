@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -41,9 +42,9 @@ class _Server(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def _send(self, data: object) -> None:
+    def _send(self, data: object, status: int = 200) -> None:
         body = json.dumps(data).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -53,6 +54,10 @@ class _Server(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.kind == "busy" and len(self.prompts) % 2:
+            self.prompts.append("")
+            self._send({}, 503)
+            return
         if self.kind in OTHERS:
             self._send(OTHERS[self.kind])
             return
@@ -72,6 +77,17 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[str]]]:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_port}/v1", prompts
         running.shutdown()
+
+
+@pytest.mark.parametrize("server", ["busy"], indirect=True)
+def test_a_server_that_is_busy_is_asked_again(server):
+    url, prompts = server
+    waits: list[float] = []
+    scorer = replace(ServerScorer.at(url), sleep=waits.append)
+    read = scorer.open("").read([Variant("abcd", 0, 4), Variant("abcdef", 0, 4)], after=0)
+    assert [scores is not None for scores in read] == [True, True]
+    assert prompts == ["pass", "", "abcd", "", "abcdef"]
+    assert len(waits) == 2
 
 
 def test_each_variant_is_read_whole(server):
