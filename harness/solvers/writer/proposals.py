@@ -114,7 +114,7 @@ class WrittenRepairs:
                 if outcome is Outcome.CANDIDATE and lines is not None:
                     yield spot.repair(lines)
 
-    def record(self, journal: Journal) -> None:
+    def record(self, journal: Journal, *, solved: bool) -> None:
         """Record all that was sampled, and what it cost."""
         counts = Counter(str(row["outcome"]) for row in self.written)
         by_outcome = {str(outcome): counts[outcome] for outcome in Outcome}
