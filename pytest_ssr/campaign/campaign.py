@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import filterfalse
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
-from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
+from pytest_ssr.campaign.candidate_order import LOOKAHEAD, held_back, spread, without_repeats
+from pytest_ssr.campaign.measured_snapshot import MeasuredSnapshot
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
@@ -21,7 +22,7 @@ from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.screening import Screening
 from pytest_ssr.execution.test_runners import PYTEST
-from pytest_ssr.injectors.protocol import Candidate, Injector, identities
+from pytest_ssr.injectors.protocol import Candidate, Injector, ahead_of, identities
 from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped
@@ -112,11 +113,14 @@ class Campaign:
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
         self.skipped = {path: skipped_lines(path, self.snapshot.read(path)) for path in sorted(allowed)}
-        drawn = without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        shown = snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed
+        tree = MeasuredSnapshot(*shown, self.baseline.reach, diff, self.skipped)
+        drawn = without_repeats(interleave([i.candidates(tree, seed=seed) for i in injectors]))
         drawn = filterfalse(self._is_skipped, drawn)
+        ahead = ahead_of(self.injectors, LOOKAHEAD)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
-        self._source = spread(held_back(map(self._with_sign, drawn), self._is_of_little_use), self._cost)
+        self._source = spread(held_back(map(self._with_sign, drawn), self._is_of_little_use), self._cost, ahead)
 
     @property
     def set_aside(self) -> frozenset[str]:

@@ -108,7 +108,7 @@ class WrittenRepairs:
             known = proposed[spot.source.path, spot.scope.start]
             for reply in self._replies(spot):
                 lines = lines_of(reply)
-                outcome = _outcome(spot.region, lines, known)
+                outcome = outcome_of(spot.region, lines, known)
                 facts = {"path": spot.source.path, "first": spot.first, "last": spot.last}
                 self.written.append({**facts, "text": reply, "outcome": str(outcome)})
                 if outcome is Outcome.CANDIDATE and lines is not None:
@@ -150,7 +150,7 @@ class WrittenRepairs:
         return sampled.replies
 
 
-def _outcome(region: Region, lines: str | None, known: set[str]) -> Outcome:
+def outcome_of(region: Region, lines: str | None, known: set[str]) -> Outcome:
     """Return what becomes of a reply. known: the fingerprints of the function that were proposed before."""
     if lines is None:
         return Outcome.INCOMPLETE
