@@ -112,6 +112,7 @@ class Campaign:
         self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
+        self._is_cut_off = False
         self.skipped = {path: skipped_lines(path, self.snapshot.read(path)) for path in sorted(allowed)}
         shown = snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed
         tree = MeasuredSnapshot(*shown, self.baseline.reach, diff, self.skipped)
@@ -147,7 +148,12 @@ class Campaign:
         with self._drawing:
             while len(self._drawn) <= index:
                 raise_if_stopped()
-                following = next(self._source, None)
+                try:
+                    following = next(self._source, None)
+                except BaseException:
+                    # An iterator that has raised seems to be at its end.
+                    self._is_cut_off = True
+                    raise
                 if following is None:
                     return None
                 self._drawn.append(following)
@@ -155,7 +161,8 @@ class Campaign:
 
     def is_complete(self, results: Sequence[CandidateResult]) -> bool:
         """Return whether results, in order, are those of all candidates."""
-        return [r.index for r in results] == list(range(len(results))) and self.candidate(len(results)) is None
+        is_unbroken = [r.index for r in results] == list(range(len(results)))
+        return is_unbroken and not self._is_cut_off and self.candidate(len(results)) is None
 
     def _is_reached(self, candidate: Candidate) -> bool:
         """Return whether a test may reach a candidate; tests outside of the scope may detect one that none reaches."""

@@ -18,6 +18,7 @@ from harness.injectors.lm import MOST_FRUITLESS, TOGETHER, LmInjector, lm_inject
 from harness.local_models.sampling import Question, Sampled
 from harness.local_models.stored_sampler import StoredSampler
 from harness.rollouts.player_factory import injector_writes_code
+from harness.selfplay.curriculum import Curriculum, Table
 from harness.solvers.writer.proposals import Outcome
 from pytest_ssr.campaign import factory
 from pytest_ssr.campaign.candidate_order import spread
@@ -195,6 +196,7 @@ def test_a_slow_injector_limits_how_many_candidates_are_drawn_ahead() -> None:
     next(spread(candidates(), lambda _: 1, ahead))
     assert len(taken) == ahead < 20
     assert ahead_of([], 64) == 64
+    assert Curriculum([LmInjector("lm:scripted", Scripted())], Table(8)).ahead == ahead
 
 
 def test_where_bugs_may_count(tmp_path: Path) -> None:
