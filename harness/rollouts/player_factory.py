@@ -39,6 +39,7 @@ from harness.solvers.replay import ReplaySolver
 from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
 from harness.solvers.submission import SubmissionSettings
+from harness.solvers.writer.mixed import MixedSolver, split_writer
 from harness.solvers.writer.solver import LM, WriterSolver, is_writer
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.extensions import Extensions
@@ -149,21 +150,24 @@ class PlayerFactory:
         submission: SubmissionSettings = SubmissionSettings(),
         shows_failure: bool = True,
     ) -> Solver:
-        """Return a solver: `search`, `search:policy=PATH`, `lm:MODEL`, `replay:PATH`, `mini-swe-agent:MODEL`, a model,
-        or one of a plugin.
+        """Return a solver: `search`, `search:policy=PATH`, `search:writer=MODEL`, `lm:MODEL`, `replay:PATH`,
+        `mini-swe-agent:MODEL`, a model, or one of a plugin.
 
         tries: candidates for one attempt of `search` or `lm:MODEL`; 0 for the default. wall_s: seconds for one attempt
-        of these; None for the default. submission: how a model submits. shows_failure: whether the prompt of `lm:MODEL`
-        tells of a failing test. Raises SettingsError for an unknown solver, MissingExtraError if what it needs is not
-        installed.
+        of these; None for the default. submission: how a model submits. shows_failure: whether the prompt of a model
+        that writes repairs tells of a failing test. Raises SettingsError for an unknown solver, MissingExtraError if
+        what it needs is not installed.
         """
         if is_search(name):
             default, policy = SearchSolver(), None
-            if name != SEARCH:
-                policy = load_policy(*_policy_parts(name))
-            return SearchSolver(
-                tries or default.tries, default.wall_s if wall_s is None else wall_s, name=name, policy=policy
-            )
+            search, writer = split_writer(name)
+            if search != SEARCH:
+                policy = load_policy(*_policy_parts(search))
+            limits = tries or default.tries, default.wall_s if wall_s is None else wall_s
+            if writer:
+                sampler = open_sampler(writer, option="solver")
+                return MixedSolver(*limits, name=name, policy=policy, sampler=sampler, shows_failure=shows_failure)
+            return SearchSolver(*limits, name=name, policy=policy)
         if is_writer(name):
             return self._writer(name, tries, wall_s, shows_failure=shows_failure)
         if tries:
@@ -323,7 +327,8 @@ def _folder_of(bundle: Path) -> Path:
 
 def solver_writes_code(name: str) -> bool:
     """Return whether a solver's code or commands may come from a model or from others, live or recorded."""
-    return not is_search(name) or (name != SEARCH and has_generator(_policy_parts(name)[0]))
+    search, writer = split_writer(name)
+    return not is_search(name) or bool(writer) or (name != SEARCH and has_generator(_policy_parts(search)[0]))
 
 
 def injector_writes_code(name: str) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 
 from harness.records.rewards import ALPHA, expected_injector_reward
-from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, identities
+from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, ahead_of, identities
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.source.syntax_tree import count_statements, parse, scopes
@@ -211,6 +211,7 @@ class Curriculum:
 
     def __init__(self, injectors: Sequence[Injector], table: Table) -> None:
         self._injectors, self._table = tuple(injectors), table
+        self.ahead = ahead_of(injectors, _AHEAD)
         self.name = f"mixture of {','.join(i.name for i in injectors)} {table.key()}"
 
     def depends_on(self, tree: SourceTree) -> str:
@@ -218,7 +219,7 @@ class Curriculum:
         return " ".join(identities(self._injectors, tree))
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield the best candidate of each draw; up to `_AHEAD` candidates are held in advance, grouped by traits.
+        """Yield the best candidate of each draw; up to `ahead` candidates are held in advance, grouped by traits.
 
         Raises ProjectError if none of the injectors has candidates.
         """
@@ -228,7 +229,7 @@ class Curriculum:
         waiting: dict[Traits, deque[Candidate]] = {}
         count = 0
         while True:
-            while count < _AHEAD:
+            while count < self.ahead:
                 candidate = next(source, None)
                 if candidate is None:
                     break

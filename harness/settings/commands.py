@@ -71,7 +71,7 @@ class InjectSettings(CommandSettings):
         "REPO", "the project's top directory, or a dataset of which one instance is selected", is_argument=True
     )
     count: int = shared("count")
-    injector: str = shared("injector", help=f"comma-separated: {', '.join(INJECTOR_NAMES)}")
+    injector: str = shared("injector", help=f"comma-separated: {', '.join(INJECTOR_NAMES)}, lm:MODEL")
     seed: int = shared("seed")
     source: tuple[str, ...] = shared("source", help="inject only below this file or folder; can be repeated")
     tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
@@ -99,7 +99,10 @@ class InjectSettings(CommandSettings):
 
         given = next((name for name in self.injector.split(",") if injector_writes_code(name.strip())), None)
         if given is not None:
-            raise SettingsError(f"--injector {given} is for ssr play; ssr inject has operators only", option="injector")
+            raise SettingsError(
+                f"--injector {given} is for ssr play; ssr inject has operators and lm:MODEL only", option="injector"
+            )
+        _require_here(self.injector, self.ray)
         if self.time:
             budget_seconds(self.time, option="--time")
 
@@ -209,7 +212,7 @@ class PlaySettings(CommandSettings):
     )
     injector: str = shared(
         "injector",
-        help=f"comma-separated: {', '.join(INJECTOR_NAMES)}; or a model, replay:PATH, or artifacts:PATH",
+        help=f"comma-separated: {', '.join(INJECTOR_NAMES)}, lm:MODEL; or a model, replay:PATH, or artifacts:PATH",
     )
     rounds: int = option(1, "N", "rounds of self-play", bound=AT_LEAST_1)
     count: int = shared("count", default=4, help="bugs per project and round")
@@ -246,9 +249,19 @@ class PlaySettings(CommandSettings):
         self.players.require_effect(self.typed, self.injector)
         if "by-script" in self.typed and not injector_writes_code(self.injector):
             raise SettingsError(f"--by-script is for a model that injects, not for {self.injector}", option="by-script")
+        _require_here(self.injector, self.ray)
         if is_remote(self.ray):
             for name in (self.injector, self.players.solver.name, self.players.judge.model):
                 _require_reachable(name)
+
+
+def _require_here(injector: str, ray: str) -> None:
+    """Raise SettingsError for a model that a cluster would have to run: another machine may write other replies."""
+    from harness.executors.protocol import is_remote
+    from harness.injectors.lm import lm_names
+
+    if is_remote(ray) and (models := lm_names(injector)):
+        raise SettingsError(f"{models[0]} writes bugs on this machine alone; omit --ray", option="ray")
 
 
 def _require_reachable(player: str) -> None:

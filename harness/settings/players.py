@@ -37,13 +37,16 @@ class SolverSettings:
 
     name: str = shared(
         "solver",
-        help="search, search:policy=PATH[,lm=MODEL], lm:MODEL, replay:PATH, mini-swe-agent:MODEL, or a model",
+        help="search, search:policy=PATH[,lm=MODEL][,writer=MODEL], search:writer=MODEL, lm:MODEL, replay:PATH, "
+        "mini-swe-agent:MODEL, or a model",
     )
     attempts: int = shared("attempts", help="attempts per bug")
     tries: int = option(
         0, "N", "candidates in one attempt of `search` (0 for 800) or `lm:MODEL` (0 for 100)", bound=NOT_NEGATIVE
     )
-    without_failure: bool = switch("tell `lm:MODEL` nothing of the failing test: it was trained without")
+    without_failure: bool = switch(
+        "tell the model of `lm:MODEL` or `writer=MODEL` nothing of the failing test: it was trained without"
+    )
     submit: SubmissionForm = option(
         SubmissionForm.TREE, "FORM", "what a model submits: the changes of its tree, or a patch-file by its path"
     )
@@ -183,6 +186,7 @@ class PlayerSettings:
         from harness.models.factory import NAMED, PLUGIN, is_model, is_started_late
         from harness.rollouts.player_factory import injector_writes_code
         from harness.solvers.search.solver import is_search
+        from harness.solvers.writer.mixed import split_writer
         from harness.solvers.writer.solver import is_writer
 
         solver = self.solver.name
@@ -226,7 +230,11 @@ class PlayerSettings:
                 is_search(solver) or is_writer(solver),
                 f"is for the solvers search and lm:MODEL, not for {solver}",
             ),
-            (("without-failure",), is_writer(solver), f"is for the solver lm:MODEL, not for {solver}"),
+            (
+                ("without-failure",),
+                is_writer(solver) or bool(split_writer(solver)[1]),
+                f"is for the solvers lm:MODEL and search:writer=MODEL, not for {solver}",
+            ),
             (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
             (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),
             (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}{_NAMED}"),

@@ -20,6 +20,7 @@ from harness.settings.sections import (
     rule_option,
 )
 from harness.training.language.plan import Adapter, Base, Data, Method, Optimization, Policy, Saving, Tracking
+from harness.training.writer.role import Role
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.options import (
     AT_LEAST_0,
@@ -256,6 +257,9 @@ class StaticBugsSettings(CommandSettings):
     count: int = option(0, "N", "rows in all, evenly from all projects; 0 for all", is_own=True, bound=AT_LEAST_0)
     per_project: int = option(200, "N", "rows per project, at most", bound=AT_LEAST_1)
     injector: str = option("mutation,removal", "NAMES", "comma-separated injectors that make the bugs")
+    role: Role = option(
+        Role.SOLVER, "ROLE", "what the rows teach: a solver writes the original lines, an injector the buggy ones"
+    )
     exclude: tuple[str, ...] = option(
         (), "NAME", "a project that is left out, besides the repositories of SWE-bench; can be repeated"
     )

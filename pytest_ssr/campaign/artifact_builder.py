@@ -138,6 +138,7 @@ def artifact_info(
             "line": candidate.line,
             "scope": candidate.scope,
             "detail": candidate.detail,
+            **candidate.provenance,
         },
         "FAIL_TO_PASS": list(verdict.fail_to_pass),
         "PASS_TO_PASS": list(verdict.pass_to_pass),

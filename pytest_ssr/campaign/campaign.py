@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import filterfalse
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
-from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
+from pytest_ssr.campaign.candidate_order import LOOKAHEAD, held_back, spread, without_repeats
+from pytest_ssr.campaign.measured_snapshot import MeasuredSnapshot
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks import NamedCheck, names_of
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
@@ -21,7 +22,7 @@ from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.screening import Screening
 from pytest_ssr.execution.test_runners import PYTEST
-from pytest_ssr.injectors.protocol import Candidate, Injector, identities
+from pytest_ssr.injectors.protocol import Candidate, Injector, ahead_of, identities
 from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped
@@ -111,12 +112,16 @@ class Campaign:
         self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
+        self._is_cut_off = False
         self.skipped = {path: skipped_lines(path, self.snapshot.read(path)) for path in sorted(allowed)}
-        drawn = without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        shown = snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed
+        tree = MeasuredSnapshot(*shown, self.baseline.reach, diff, self.skipped)
+        drawn = without_repeats(interleave([i.candidates(tree, seed=seed) for i in injectors]))
         drawn = filterfalse(self._is_skipped, drawn)
+        ahead = ahead_of(self.injectors, LOOKAHEAD)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
-        self._source = spread(held_back(map(self._with_sign, drawn), self._is_of_little_use), self._cost)
+        self._source = spread(held_back(map(self._with_sign, drawn), self._is_of_little_use), self._cost, ahead)
 
     @property
     def set_aside(self) -> frozenset[str]:
@@ -143,7 +148,12 @@ class Campaign:
         with self._drawing:
             while len(self._drawn) <= index:
                 raise_if_stopped()
-                following = next(self._source, None)
+                try:
+                    following = next(self._source, None)
+                except BaseException:
+                    # An iterator that has raised seems to be at its end.
+                    self._is_cut_off = True
+                    raise
                 if following is None:
                     return None
                 self._drawn.append(following)
@@ -151,7 +161,8 @@ class Campaign:
 
     def is_complete(self, results: Sequence[CandidateResult]) -> bool:
         """Return whether results, in order, are those of all candidates."""
-        return [r.index for r in results] == list(range(len(results))) and self.candidate(len(results)) is None
+        is_unbroken = [r.index for r in results] == list(range(len(results)))
+        return is_unbroken and not self._is_cut_off and self.candidate(len(results)) is None
 
     def _is_reached(self, candidate: Candidate) -> bool:
         """Return whether a test may reach a candidate; tests outside of the scope may detect one that none reaches."""

@@ -13,7 +13,7 @@ from itertools import islice
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.storage.store import key_of
 
-_LOOKAHEAD = 64
+LOOKAHEAD = 64
 """Candidates that are known when the next one is chosen: each holds the text of its file."""
 _MAX_HELD_BACK = 500
 
@@ -28,10 +28,13 @@ def without_repeats(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def spread(candidates: Iterator[Candidate], cost_of: Callable[[Candidate], int]) -> Iterator[Candidate]:
+def spread(
+    candidates: Iterator[Candidate], cost_of: Callable[[Candidate], int], ahead: int = LOOKAHEAD
+) -> Iterator[Candidate]:
     """Yield the candidates so that modules, then functions, then operators take equal shares of the time.
 
-    cost_of: how long a candidate takes to try, compared with others. Among the next candidates comes first the one
+    cost_of: how long a candidate takes to try, compared with others. ahead: how many are known when the next one is
+    chosen. Among the next candidates comes first the one
     after which its module has taken the least: a module with expensive candidates has its turn less often, but has it.
     """
     waiting: list[tuple[Candidate, int]] = []
@@ -45,7 +48,7 @@ def spread(candidates: Iterator[Candidate], cost_of: Callable[[Candidate], int])
         return modules[candidate.path] + cost, function, operators[candidate.operator], index
 
     while True:
-        waiting += ((c, cost_of(c)) for c in islice(candidates, _LOOKAHEAD - len(waiting)))
+        waiting += ((c, cost_of(c)) for c in islice(candidates, ahead - len(waiting)))
         if not waiting:
             return
         candidate, cost = waiting.pop(min(range(len(waiting)), key=taken))

@@ -149,6 +149,7 @@ def open_campaign(
     extra_injectors: Mapping[str, Injector] | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     extra_checks: Sequence[NamedCheck] = (),
+    model_written: bool = False,
     jobs: int = 1,
     revision: str | None = None,
     progress: Progress | None = None,
@@ -159,7 +160,7 @@ def open_campaign(
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
-    measured. test_runner: starts the tests. tree_hash: as for `take_snapshot`.
+    measured. test_runner: starts the tests. model_written, tree_hash: as for `open_runner`.
     """
     chosen = load_injectors(injectors, extra_injectors)
     diff = read_diff(take_snapshot(project, store.trees, tree_hash=tree_hash), revision) if revision else None
@@ -172,6 +173,7 @@ def open_campaign(
         extra_sandboxes=extra_sandboxes,
         progress=progress,
         test_runner=test_runner,
+        model_written=model_written,
         tree_hash=tree_hash,
     )
     campaign = Campaign(

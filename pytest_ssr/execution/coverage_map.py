@@ -248,6 +248,11 @@ class CoverageMap:
             return None
         return changed
 
+    def is_run(self, path: str, first: int, last: int) -> bool:
+        """Return whether a test reaches a statement on these 1-based lines; True for a file that is not watched."""
+        spots = self.spots.get(path)
+        return spots is None or any(bits and first <= line <= last for (line, _), bits in spots.items())
+
     def names(self, bits: int) -> frozenset[str]:
         """Return the ids of a set of tests, given as bits."""
         names = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,9 @@ class Candidate:
     sign: str | None = None
     """Why it is probably equivalent, as in CandidateResult; a campaign sets it."""
 
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """What else `artifact.json` says of the injector, such as its model."""
+
     @property
     def order(self) -> int:
         """1, or 2 for a failed repair on top of another bug."""
@@ -54,6 +57,18 @@ class SourceTree(Protocol):
         """The project's directory on disk, for the history injector; None if it has none."""
 
 
+@runtime_checkable
+class MeasuredTree(SourceTree, Protocol):
+    """A source tree of which it is known where bugs may count."""
+
+    def may_count(self, path: str, first: int, last: int) -> bool:
+        """Return whether a bug on these 1-based lines of a function may count.
+
+        It does not if no test runs them, if they have not changed since the revision that bugs are restricted to, or if
+        `# ssr: skip` excludes them.
+        """
+
+
 class Injector(Protocol):
     """Makes candidates without running anything."""
 
@@ -73,6 +88,19 @@ class DependentInjector(Protocol):
 
     def depends_on(self, tree: SourceTree) -> str:
         """Return a string that identifies what else they depend on, such as the last commit of a history."""
+
+
+@runtime_checkable
+class SlowInjector(Protocol):
+    """An injector that needs seconds for a candidate, such as one with a model."""
+
+    ahead: int
+    """Most candidates that are drawn before one of them is chosen."""
+
+
+def ahead_of(injectors: Sequence[Injector], usual: int) -> int:
+    """Return how many candidates are drawn before one of them is chosen. usual: without slow injectors."""
+    return min([usual, *(injector.ahead for injector in injectors if isinstance(injector, SlowInjector))])
 
 
 def identities(injectors: Sequence[Injector], tree: SourceTree) -> list[str]:

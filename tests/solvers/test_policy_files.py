@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.rollouts.player_factory import solver_writes_code
+from harness.rollouts.player_factory import PlayerFactory, solver_writes_code
 from harness.solvers.search import arrays
 from harness.solvers.search.features import NAMES
 from harness.solvers.search.policy import Policy, load_policy
+from harness.solvers.search.solver import SearchSolver
 from harness.solvers.search.token_model import TokenModel, tokens_of
 from harness.solvers.search.trees import Trees, read_trees
 from pytest_ssr.errors import SettingsError
@@ -254,6 +255,15 @@ def test_a_policy_with_a_generator_writes_code(folder: Path) -> None:
     assert not solver_writes_code(name)
     (folder / "generator.npz").touch()
     assert solver_writes_code(name)
+
+
+def test_a_policy_cannot_name_a_model_that_writes(folder: Path) -> None:
+    settings = json.loads((folder / "policy.json").read_text())
+    (folder / "policy.json").write_text(json.dumps({**settings, "writer": "smollm2"}))
+    name = f"search:policy={folder}"
+    with PlayerFactory() as players:
+        assert type(players.solver(name)) is SearchSolver
+    assert not solver_writes_code(name)
 
 
 def test_a_loaded_policy_ranks_as_the_saved_one(folder: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
+from harness.injectors.lm_prompt import bug_question
 from harness.solvers.writer.prompt import lines_of
+from harness.solvers.writer.regions import Region
 from harness.training.language.left_out import LeftOut
 from harness.training.language.plan import Method
 from harness.training.language.rows import read_rows
@@ -59,6 +61,23 @@ def test_each_row_asks_for_the_original_lines(projects: list[str], tmp_path: Pat
     assert {row["project"] for row in rows(out)} == {"one", "two"}
     assert len({row["operator"] for row in rows(out)}) > 3
     assert len(read_rows([out], Method.SFT, LeftOut(), token_ids=True)) == len(rows(out))
+
+
+def test_the_rows_of_an_injector_show_the_original_and_ask_for_the_bug(projects: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    assert main(["static-bugs", *projects, "--out", str(out), "--role", "injector"]) == ExitCode.DONE
+    tasks = set()
+    for row in rows(out):
+        asked, answer = (message["content"] for message in row["messages"])
+        task, _, function = asked.partition("\n\n")
+        tasks.add(task)
+        code = CODE.replace("clamp", f"clamp_{row['project']}")
+        assert function.replace("<<<\n", "").replace(">>>\n", "").removesuffix(">>>").strip() == code.strip()
+        lines = lines_of(answer)
+        assert lines is not None
+        assert f"<<<\n{lines}>>>" not in function
+    assert tasks == {bug_question(Region("", "", "", 1))[0]["content"].partition("\n\n")[0]}
+    assert len(rows(out)) > 3
 
 
 def test_the_same_seed_gives_the_same_rows_with_any_number_of_jobs(

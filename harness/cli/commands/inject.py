@@ -15,6 +15,7 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.projects import extensions_of_sources, is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
 from harness.injectors.campaign_work import CampaignWork
+from harness.injectors.lm import LmInjector, count_line, lm_injectors, lm_names
 from harness.records.job_reports import Stage
 from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
@@ -76,6 +77,7 @@ def inject(settings: InjectSettings) -> int:
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
     done = score.gate(settings.fail_under) is GateCode.PASSED if settings.fail_under is not None else reached
+    models = [injector for injector in campaign.injectors if isinstance(injector, LmInjector)]
     if settings.json:
         content = results_json(
             campaign,
@@ -87,10 +89,13 @@ def inject(settings: InjectSettings) -> int:
             time_is_up=out_of_time,
             suggestions=suggestions.tests,
         )
-        print(json.dumps(content, indent=1))
+        replies = {"replies": [model.to_json() for model in models]} if models else {}
+        print(json.dumps({**content, **replies}, indent=1))
         if suggestions.is_interrupted:
             raise KeyboardInterrupt
         return ExitCode.DONE if done else ExitCode.NO
+    for line in map(count_line, models):
+        terminal.echo(line)
     for kind, line in summary_lines(campaign, results, SummaryStyle(settings.diffs, "--diffs")):
         terminal.echo(line, kind)
     for kind, line in suggestion_lines(suggestions.tests):
@@ -147,6 +152,7 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
     terminal.stage(Stage.MEASURE)
     terminal.status("copying the project and measuring its tests")
     root = settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr"
+    models = lm_injectors(settings.injector, root)
     require_space(root, "store")
     store = Store(root)
     project = _project(settings, store, terminal)
@@ -166,9 +172,10 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         tests=settings.tests,
         jobs=settings.jobs,
         revision=settings.diff,
-        extra_injectors=extensions.injectors(),
+        extra_injectors={**extensions.injectors(), **models},
         extra_sandboxes=extensions.sandboxes(),
         extra_checks=extensions.checks(),
+        model_written=bool(lm_names(settings.injector)),
         progress=ProgressLines(live=terminal.status, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):

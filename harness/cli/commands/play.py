@@ -16,6 +16,7 @@ from harness.cli.projects import extensions_of_sources, is_dataset, projects_of,
 from harness.cli.remote_players import PlayersRecipe
 from harness.cli.terminal import Terminal
 from harness.executors.protocol import is_remote
+from harness.injectors.lm import lm_injectors, lm_names
 from harness.injectors.model import ModelInjector
 from harness.models.factory import suggestion
 from harness.records.attempt import Attempt, count_unscored
@@ -55,7 +56,7 @@ def play(settings: PlaySettings) -> int:
     extensions = extensions_of_sources(settings.source, conftest=settings.conftest, ray=settings.ray)
     with open_players(settings.players, store_path, extensions) as players:
         by_model = injector_writes_code(settings.injector)
-        injectors = [] if by_model else _operators(settings.injector, extensions)
+        injectors = [] if by_model else _operators(settings.injector, extensions, store_path)
         model = None
         ready = Preflight()
         if by_model:
@@ -118,9 +119,10 @@ def play(settings: PlaySettings) -> int:
     return ExitCode.DONE if len(reached) == rounds.rounds else ExitCode.NO
 
 
-def _operators(names: str, extensions: Extensions) -> list[Injector]:
+def _operators(names: str, extensions: Extensions, store: Path) -> list[Injector]:
+    models = lm_injectors(names, store)
     try:
-        return load_injectors(names, extensions.injectors())
+        return load_injectors(names, {**extensions.injectors(), **models})
     except SettingsError as error:
         raise SettingsError(f"{error}{suggestion(names)}") from None
 
@@ -140,7 +142,9 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
         higher_order_form=settings.higher_order_form,
         grade_unsubmitted=players.model.grade_unsubmitted,
         grade_by=settings.rule,
-        model_written=solver_writes_code(players.solver.name) or injector_writes_code(settings.injector),
+        model_written=solver_writes_code(players.solver.name)
+        or injector_writes_code(settings.injector)
+        or bool(lm_names(settings.injector)),
         sandbox=settings.execution.sandbox,
         python=settings.execution.python,
         rule=settings.execution.rules(by_script=settings.by_script and injector_writes_code(settings.injector)),

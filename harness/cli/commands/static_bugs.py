@@ -32,7 +32,9 @@ def write_static_bugs(settings: StaticBugsSettings) -> int:
             sources.append(source)
     if not sources:
         raise ProjectError("there is no project left to make bugs in")
-    rows = RowSettings(settings.injector, settings.per_project, settings.count, settings.seed, settings.jobs)
+    rows = RowSettings(
+        settings.injector, settings.per_project, settings.count, settings.seed, settings.jobs, settings.role
+    )
     start = time.monotonic()
     with writing(settings.out):
         report = write_row_file(sources, settings.out, rows, terminal.status)

@@ -73,8 +73,8 @@ class Proposer(Protocol):
         """Yield repairs of a state, in the order in which they are tried."""
         ...
 
-    def record(self, journal: Journal) -> None:
-        """Record at the end of the attempt how they were made."""
+    def record(self, journal: Journal, *, solved: bool) -> None:
+        """Record at the end of the attempt how they were made. solved: whether the last one passes all tests."""
         ...
 
 
@@ -90,7 +90,7 @@ class _RankedRepairs:
         for _, repair in sorted(scored, key=lambda pair: -(pair[0] / _TEMPERATURE + noise(self.rng))):
             yield repair
 
-    def record(self, journal: Journal) -> None:
+    def record(self, journal: Journal, *, solved: bool) -> None:
         """Record what a language model read for this task, in all attempts together."""
         if self.workspace.readings:
             record_model(journal, asdict(sum(self.workspace.readings.values(), Reading())))
@@ -137,7 +137,7 @@ class SearchSolver:
             workspace = self._workspace(task)
             proposer = self.proposer(workspace, Random(f"{task.id}:{seed}"))
             repaired_state = _search(workspace, proposer, progress, journal)
-            proposer.record(journal)
+            proposer.record(journal, solved=repaired_state is not None)
             journal.write_sibling(CANDIDATES, "".join(f"{json.dumps(row)}\n" for row in progress.tried))
         except UnableError as error:
             return Solution(None, journal.end(ExitReason.UNABLE, str(error)))

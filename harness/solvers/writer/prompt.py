@@ -38,9 +38,9 @@ class Failure:
     """The message of the failure; empty if it is unknown."""
 
 
-def question(region: Region, failure: Failure | None = None) -> list[Message]:
-    """Return the messages that ask for the lines of a region."""
-    parts = [_TASK, *([_described(failure)] if failure is not None else []), _marked(region)]
+def question(region: Region, failure: Failure | None = None, *, task: str = _TASK) -> list[Message]:
+    """Return the messages that ask for the lines of a region. task: what is asked for."""
+    parts = [task, *([_described(failure)] if failure is not None else []), _marked(region)]
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 

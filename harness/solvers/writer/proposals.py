@@ -108,13 +108,13 @@ class WrittenRepairs:
             known = proposed[spot.source.path, spot.scope.start]
             for reply in self._replies(spot):
                 lines = lines_of(reply)
-                outcome = _outcome(spot.region, lines, known)
+                outcome = outcome_of(spot.region, lines, known)
                 facts = {"path": spot.source.path, "first": spot.first, "last": spot.last}
                 self.written.append({**facts, "text": reply, "outcome": str(outcome)})
                 if outcome is Outcome.CANDIDATE and lines is not None:
                     yield spot.repair(lines)
 
-    def record(self, journal: Journal) -> None:
+    def record(self, journal: Journal, *, solved: bool) -> None:
         """Record all that was sampled, and what it cost."""
         counts = Counter(str(row["outcome"]) for row in self.written)
         by_outcome = {str(outcome): counts[outcome] for outcome in Outcome}
@@ -150,7 +150,7 @@ class WrittenRepairs:
         return sampled.replies
 
 
-def _outcome(region: Region, lines: str | None, known: set[str]) -> Outcome:
+def outcome_of(region: Region, lines: str | None, known: set[str]) -> Outcome:
     """Return what becomes of a reply. known: the fingerprints of the function that were proposed before."""
     if lines is None:
         return Outcome.INCOMPLETE

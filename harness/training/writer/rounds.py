@@ -126,7 +126,7 @@ def _rows_of(project: str, bug: Bug, rng: random.Random) -> Iterator[dict[str, A
     for right in dict.fromkeys([bug.original, *(bug.repairs or ())]):
         for found in region_bugs(iter([replace(bug, original=right)])):
             for failure in (None, bug.failure):
-                row = found.row(rng.choice(found.smallest), project, failure)
+                row = found.row(rng.choice(found.smallest), project, failure=failure)
                 content = json.dumps(row["messages"])
                 if content not in seen:
                     seen.add(content)

@@ -17,6 +17,7 @@ from pathlib import Path
 from harness.storage.atomic_write import write_text
 from harness.training.search.processes import run_calls
 from harness.training.search.sources import SourceFolder, unique_names
+from harness.training.writer.role import Role
 from harness.training.writer.static_rows import write_rows
 from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.storage.store import code_hash, key_of
@@ -33,6 +34,8 @@ class RowSettings:
     """Rows in all; 0 for no limit."""
     seed: int
     jobs: int
+    role: Role = Role.SOLVER
+    """What the rows teach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ def _write_row_file(
             path,
             count=settings.per_project,
             seed=settings.seed,
+            role=settings.role,
         )
         for source, path in paths.items()
         if not path.exists()
@@ -124,4 +128,4 @@ def _write_row_file(
 
 
 def _key(source: SourceFolder, name: str, settings: RowSettings) -> str:
-    return key_of(name, source.key, settings.injectors, settings.per_project, settings.seed, code_hash())
+    return key_of(name, source.key, settings.injectors, settings.per_project, settings.seed, settings.role, code_hash())

@@ -1,7 +1,8 @@
-"""Make rows for a model that writes repairs, from static bugs: an operator changes a function, and no test is run.
+"""Make rows for a model that writes repairs or bugs, from static bugs: an operator changes a function.
 
-A row asks for the lines of a region of the buggy function that has all of the bug, and its reply has the lines of the
-original. Only bugs are used whose change is within one region; see `regions`.
+No test is run. A row asks for the lines of a region of the buggy function that has all of the bug, and its reply has
+the lines of the original; the rows of an injector have both exchanged, and ask for a bug. Only bugs are used whose
+change is within one region; see `regions`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.injectors.lm_prompt import bug_question
 from harness.solvers.writer.prompt import Failure, has_marks, question, reply
 from harness.solvers.writer.regions import Region, function_text, regions_with_change, smallest_of
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import LONGEST_BYTES, Bug, only_function, static_bugs
 from harness.training.search.sources import SourceFolder
+from harness.training.writer.role import Role
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.source.syntax_tree import parse
 
@@ -40,12 +43,18 @@ class RegionBug:
     original: str
     """The function without the bug."""
 
-    def row(self, region: Region, project: str, failure: Failure | None = None) -> dict[str, Any]:
-        """Return the row that asks for the original lines of one of the regions. failure: shown in the prompt."""
+    def row(
+        self, region: Region, project: str, role: Role = Role.SOLVER, failure: Failure | None = None
+    ) -> dict[str, Any]:
+        """Return the row that asks for the original lines of one of the regions; see `Role`.
+
+        failure: shown to a solver.
+        """
         lines = region.original_lines(self.original)
         assert lines is not None
+        asked = bug_question(region) if role is Role.INJECTOR else question(region, failure)
         return {
-            "messages": [*question(region, failure), {"role": "assistant", "content": reply(lines)}],
+            "messages": [*asked, {"role": "assistant", "content": reply(lines)}],
             "project": project,
             # By this name, training compares a row with the sets that it must not have.
             "repository": project,
@@ -78,23 +87,31 @@ def region_bugs(bugs: Iterator[Bug]) -> Iterator[RegionBug]:
             yield RegionBug(bug.operator, bug.path, bug.qualname, smallest, tuple(regions), original_text)
 
 
-def rows_of(source: SourceFolder, name: str, injectors: str, *, count: int, seed: int) -> Iterator[dict[str, Any]]:
+def rows_of(
+    source: SourceFolder, name: str, injectors: str, *, count: int, seed: int, role: Role = Role.SOLVER
+) -> Iterator[dict[str, Any]]:
     """Yield at most `count` different rows of a project."""
     rng = random.Random(f"{name}:{seed}")
     seen: set[str] = set()
-    for bug in region_bugs(static_bugs(source, load_injectors(injectors), seed=seed)):
+    bugs = static_bugs(source, load_injectors(injectors), seed=seed)
+    if role is Role.INJECTOR:
+        # Then the region is of the original, and has all that the bug replaces.
+        bugs = (replace(bug, original=bug.buggy, buggy=bug.original) for bug in bugs)
+    for bug in region_bugs(bugs):
         if len(seen) >= count:
             return
         region = rng.choice(bug.smallest if rng.random() < _SMALLEST else bug.regions)
-        row = bug.row(region, name)
+        row = bug.row(region, name, role)
         content = json.dumps(row["messages"])
         if content not in seen:
             seen.add(content)
             yield row
 
 
-def write_rows(folder: Path, name: str, injectors: str, path: Path, *, count: int, seed: int) -> int:
+def write_rows(
+    folder: Path, name: str, injectors: str, path: Path, *, count: int, seed: int, role: Role = Role.SOLVER
+) -> int:
     """Write the rows of a project to a file, which is complete or not there; return their number."""
-    rows = list(rows_of(SourceFolder(folder), name, injectors, count=count, seed=seed))
+    rows = list(rows_of(SourceFolder(folder), name, injectors, count=count, seed=seed, role=role))
     write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows))
     return len(rows)
