@@ -299,6 +299,7 @@ class TrainSelfPlaySettings(CommandSettings):
     lm: str = _LM
     lm_seconds: float = _LM_SECONDS
     lm_bugs: int = _LM_BUGS
+    lm_writes: bool = switch("the model also writes every fourth candidate of an attempt")
     lm_updates: int = option(
         20, "N", "updates of the model (LoRA) after each round; 0: it stays as it is", bound=AT_LEAST_0
     )
@@ -317,6 +318,8 @@ class TrainSelfPlaySettings(CommandSettings):
 
     def check(self) -> None:
         """Refuse to train the model of a server."""
+        if is_server(self.lm) and self.lm_writes:
+            raise SettingsError("--lm-writes needs a model on this machine, not one of a server", option="lm-writes")
         if is_server(self.lm) and self.lm_updates:
             raise SettingsError(
                 f"the model of --lm {self.lm} is on a server and cannot learn here; --lm-updates 0 leaves it as it is",

@@ -98,7 +98,19 @@ def test_the_model_learns_after_each_round_from_what_was_proven(llama, tmp_path,
     (model / "chat_template.jinja").write_text(TEMPLATE)
     command = ["train", "selfplay", *sources, "--out", str(out), "--injector", "mutation", "--sandbox", "process"]
     command += ["--rounds", "2", "--count", "2", "--attempts", "2", "--tries", "20", "--bugs", "12", "--json"]
-    command += ["--lm", str(model), "--lm-bugs", "2", "--lm-seconds", "0.5", "--lm-updates", "2", "--lm-layers", "1"]
+    command += [
+        "--lm",
+        str(model),
+        "--lm-bugs",
+        "2",
+        "--lm-seconds",
+        "0.5",
+        "--lm-updates",
+        "2",
+        "--lm-layers",
+        "1",
+        "--lm-writes",
+    ]
     assert main(command) == ExitCode.DONE
     printed = capsys.readouterr().out
     start, one, two = json.loads(printed)["rounds"]
@@ -114,6 +126,8 @@ def test_the_model_learns_after_each_round_from_what_was_proven(llama, tmp_path,
     asked = [row["messages"][0]["content"] for row in rows]
     assert any("Failing test: test_" in text and "Assertion: assert" in text for text in asked)
     assert any("Failing test" not in text for text in asked)
+    # What the model of each round writes is tried, too.
+    assert list((out / "store").rglob("samples.jsonl"))
     # The columns are those of the newest model.
     assert load_policy(out, str(adapters[1])).language is not None
     with pytest.raises(SettingsError):

@@ -12,6 +12,7 @@ from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
+from harness.local_models.sampling import open_sampler
 from harness.models.scorers import open_scorer
 from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
@@ -54,7 +55,7 @@ def _require(settings: TrainSearchSettings | TrainSelfPlaySettings) -> None:
     if not 0 <= seed <= _MOST_SEED:
         raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
     load_injectors(settings.injector)
-    for option in ("lm-seconds", "lm-bugs", "lm-updates", "lm-layers", "lm-learning-rate"):
+    for option in ("lm-seconds", "lm-bugs", "lm-writes", "lm-updates", "lm-layers", "lm-learning-rate"):
         if option in settings.typed and not settings.lm:
             raise SettingsError(f"--{option} has no effect without --lm", option=option)
     if settings.lm:
@@ -176,7 +177,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     _require(settings)
     from harness.training.plots import selfplay_plot
     from harness.training.search.language_training import LanguageTeacher
-    from harness.training.search.loop import LearningSearch, Loop, LoopSettings, write_report
+    from harness.training.search.loop import LearningMixture, LearningSearch, Loop, LoopSettings, write_report
     from harness.training.search.policy_fitting import Lesson, TrainingSettings
     from harness.training.search.sources import SourceFolder, open_sources, without_shared_code
     from harness.training.search.training import collect, require_projects, solver_hash, train_generator
@@ -220,6 +221,10 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         *([asdict(learner.settings)] if learner is not None else []),
     ]
     schedule = key_of(sorted((s.name, s.key_of_all) for s in sources), replace(training, jobs=1), *learned_with)
+    solver: LearningSearch | LearningMixture = LearningSearch(tries=settings.tries, schedule=schedule)
+    if settings.lm_writes:
+        sampler = open_sampler(settings.lm, option="lm")
+        solver = LearningMixture(tries=settings.tries, schedule=schedule, sampler=sampler)
     store = Store(settings.store or settings.out / "store")
     loop = Loop(
         projects=[Project(p) for p in settings.source],
@@ -237,7 +242,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
             higher_order=0,
             sandbox=settings.execution.sandbox,
             python=settings.execution.python,
-            model_written=settings.generator,
+            model_written=settings.generator or settings.lm_writes,
             rule=settings.execution.rules(),
         ),
         settings=LoopSettings(
@@ -247,7 +252,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
             settings.injector,
             Lesson(settings.lesson),
         ),
-        solver=LearningSearch(tries=settings.tries, schedule=schedule),
+        solver=solver,
         folder=settings.out,
         watch=Watch(status=terminal.status),
         finished=lambda report: _tell_round(terminal, report),

@@ -18,6 +18,7 @@ from typing import Protocol
 from harness.executors.local import LocalExecutor
 from harness.executors.protocol import Executor
 from harness.injectors.campaign_work import CampaignWork
+from harness.local_models.sampling import open_sampler
 from harness.records.episode import Episode, Refusal, count_graded
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
@@ -29,6 +30,7 @@ from harness.solvers.search.policy import Policy
 from harness.solvers.search.project_files import files_of
 from harness.solvers.search.solver import SearchSolver
 from harness.solvers.writer.failing_test import assertions_of
+from harness.solvers.writer.mixed import MixedSolver
 from harness.solvers.writer.prompt import Failure
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug
@@ -64,6 +66,18 @@ class LearningSearch(SearchSolver):
     def key(self) -> str:
         """A hash of everything that a run of self-play with this solver depends on."""
         return key_of("learning", self.schedule, self.tries, self.wall_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class LearningMixture(MixedSolver):
+    """The same with what the language model writes among the candidates; the model changes between rounds, too."""
+
+    schedule: str = ""
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that a run of self-play with this solver depends on."""
+        return key_of("learning and writing", self.schedule, self.tries, self.wall_s, self.temperature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +177,7 @@ class Loop:
     """Returns the examples of static bugs; called after all projects have been opened, because it takes long."""
     play: PlaySettings
     settings: LoopSettings
-    solver: LearningSearch
+    solver: LearningSearch | LearningMixture
     folder: Path
     """The folder of the policy."""
     watch: Watch
@@ -246,6 +260,8 @@ class Loop:
         self._bugs_learned += len(bugs_of_round)
         self._proven += ProvenExamples.of(bugs_of_round, self._static, self.settings.lesson)
         learned = self.learner.learn(number, bugs_of_round) if self.learner is not None else None
+        if learned is not None and isinstance(self.solver, LearningMixture):
+            self.solver.sampler = open_sampler(learned.model, option="lm")
         if self._teacher is not None:
             if learned is not None:
                 self._teacher = self._teacher.using(learned.model)
