@@ -379,13 +379,20 @@ def validated_verdict(
 ) -> Verdict:
     """Return the verdict on an artifact, from the store or by validating it now.
 
-    Stored verdicts of another environment, other settings or another version of this package do not count.
+    Stored verdicts of another environment, other settings or another version of this package do not count. Of several
+    callers at a time, one validates and the others wait.
     extra_checks: those that plugins add. begin: called before the validation. Raises ArtifactError if the artifact is
     not valid.
     """
     verdicts = Verdicts(store, runner, extra_checks=names_of(extra_checks))
-    verdict = verdicts.get(artifact.content_id(runner.snapshot.tree_hash))
-    if verdict is None or not verdict.valid:
+    artifact_id = artifact.content_id(runner.snapshot.tree_hash)
+    verdict = verdicts.get(artifact_id)
+    if verdict is not None and verdict.valid:
+        return verdict
+    with store.alone(f"verdict-{artifact_id}"):
+        verdict = verdicts.get(artifact_id)
+        if verdict is not None and verdict.valid:
+            return verdict
         begin()
         verdict = validate(artifact, runner.scoped(), extra_checks=extra_checks)
         if not verdict.valid:
