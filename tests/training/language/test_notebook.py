@@ -1,4 +1,4 @@
-"""Run the notebook of the documentation, as a reader would: it trains an adapter from nothing."""
+"""Run the notebook of the documentation, as a reader would: it trains an adapter of a pretrained model."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
 
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    # The notebook itself asserts that the loss falls; its last cell merges the adapter.
+    # The notebook itself asserts that the loss falls; its last cell loads the merged model.
     assert "parameters in" in "".join(o.get("text", "") for o in cells[-1].outputs)
