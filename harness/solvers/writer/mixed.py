@@ -23,8 +23,8 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.storage.store import key_of
 
 EVERY = 4
-"""Every fourth try is a written one. What a list solves grows with the logarithm of its tries (with a policy 0.23 of
-149 bugs with 5, 0.36 with 20, 0.46 with 100), so a quarter fewer cost it about 0.03; a small model, which is right less
+"""Every fourth try is a written one. What a list solves grows with the logarithm of its tries (with a policy 0.24 of
+205 bugs with 5, 0.37 with 20, 0.48 with 100), so a quarter fewer cost it about 0.03; a small model, which is right less
 often than the first candidates of a list, would take more from it with more of the tries."""
 REPLIES = 100
 """Most replies of an attempt, as for `lm:MODEL`: writing costs more than running."""

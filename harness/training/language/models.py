@@ -34,6 +34,8 @@ def require_packages() -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
+    # It looks for the model's configuration in the folder of an adapter that is trained on.
+    warnings.filterwarnings("ignore", category=UserWarning, module="peft.utils.save_and_load")
     import datasets
     from transformers.utils import logging
 
