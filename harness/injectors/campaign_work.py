@@ -64,6 +64,7 @@ class CampaignWork:
             baseline_files(campaign.runner, campaign.store, campaign.tests),
             campaign.key,
             campaign.extra_checks,
+            campaign.judges_only,
         )
 
     def fault(self, result: CandidateResult | None) -> None:
@@ -86,6 +87,7 @@ class CampaignRecipe:
     baseline: Mapping[str, bytes]
     key: str
     extra_checks: Sequence[NamedCheck]
+    judges_only: bool = False
 
     def __call__(self, node: Node) -> OpenCampaign:
         """Return the campaign; raises VersionsDifferError if its candidates would be others than those of the run."""
@@ -100,6 +102,7 @@ class CampaignRecipe:
             diff=self.diff,
             extra_checks=self.extra_checks,
             helpers=max(1, (os.cpu_count() or 1) // node.slots),
+            judges_only=self.judges_only,
         )
         if campaign.key != self.key:
             campaign.close()

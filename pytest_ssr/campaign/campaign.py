@@ -60,15 +60,17 @@ class Campaign:
         extra_checks: Sequence[NamedCheck] = (),
         helpers: int = 1,
         diff: ProjectDiff | None = None,
+        judges_only: bool = False,
         progress: Progress | None = None,
     ) -> None:
         """Measure the baseline, or read it from the store; raises ProjectError if the project cannot be used.
 
-        helpers: how many runs one candidate may use at a time. diff: the changes that candidates are restricted to;
+        helpers: how many runs one candidate may use at a time. judges_only: find out whether tests notice a change, and
+        make no artifacts. diff: the changes that candidates are restricted to;
         raises NothingToDoError if the tests import none of the changed files. progress: called while the baseline is
         measured.
         """
-        self.helpers = helpers
+        self.helpers, self.judges_only = helpers, judges_only
         self.store = store
         self.seed = seed
         self.injectors, self.sources, self.diff = tuple(injectors), tuple(sources), diff
@@ -107,6 +109,7 @@ class Campaign:
             names_of(self.extra_checks),
             *([diff.key] if diff is not None else ()),
             *([runner.test_runner] if runner.test_runner != PYTEST else ()),
+            *(["judges only"] if judges_only else ()),
         )
         self.folder = f"attempts/{self.key}"
         self.ending = threading.Event()

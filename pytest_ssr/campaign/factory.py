@@ -150,6 +150,7 @@ def open_campaign(
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     extra_checks: Sequence[NamedCheck] = (),
     model_written: bool = False,
+    judges_only: bool = False,
     jobs: int = 1,
     revision: str | None = None,
     progress: Progress | None = None,
@@ -160,7 +161,8 @@ def open_campaign(
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
-    measured. test_runner: starts the tests. model_written, tree_hash: as for `open_runner`.
+    measured. test_runner: starts the tests. model_written, tree_hash: as for `open_runner`. judges_only: as
+    for `Campaign`.
     """
     chosen = load_injectors(injectors, extra_injectors)
     diff = read_diff(take_snapshot(project, store.trees, tree_hash=tree_hash), revision) if revision else None
@@ -186,6 +188,7 @@ def open_campaign(
         extra_checks=extra_checks,
         helpers=max(1, (os.cpu_count() or 1) // jobs),
         diff=diff,
+        judges_only=judges_only,
         progress=progress,
     )
     record_start(campaign)

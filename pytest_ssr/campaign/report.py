@@ -23,6 +23,7 @@ def result_line(result: CandidateResult) -> str:
     location = f"{result.path}:{result.line} {result.scope}"
     tail = {
         CandidateStatus.VALID: f"{result.artifact_id}, breaks {result.fail_to_pass}",
+        CandidateStatus.NOTICED: "",
         CandidateStatus.SURVIVED: "",
     }.get(result.status, shorten(result.explanation))
     return f"{result.status!s:9} {location}  {result.operator}" + (f"  ({tail})" if tail else "")
@@ -45,19 +46,19 @@ def goal_line(goal: Goal) -> str:
 def progress_line(results: Sequence[CandidateResult], goal: Goal, elapsed_s: float) -> str:
     """Return the counts so far and an estimate of the remaining time."""
     statuses = Counter(a.status for a in results)
-    valid, unproven = statuses[CandidateStatus.VALID], sum(not a.status.is_judged for a in results)
+    valid, noticed = statuses[CandidateStatus.VALID], statuses[CandidateStatus.NOTICED]
+    survived, unproven = statuses[CandidateStatus.SURVIVED], sum(not a.status.is_judged for a in results)
     not_judged = f"{unproven} not judged, " if unproven else ""
     counting = sum(map(goal.counts, results))
     remaining = ""
     if 0 < counting < goal.wanted:
         remaining = f", about {format_duration(elapsed_s / counting * (goal.wanted - counting))} left"
     first = f"{min(counting, goal.wanted)} of {goal.wanted} {'tried' if goal.changes else 'valid'}"
-    also_valid = f"{valid} valid, " if goal.changes else ""
-    return (
-        f"{first}, {also_valid}{statuses[CandidateStatus.SURVIVED]} survived, "
-        f"{len(results) - valid - statuses[CandidateStatus.SURVIVED] - unproven} rejected, "
-        f"{not_judged}{format_duration(elapsed_s)}{remaining}"
-    )
+    also = [f"{valid} valid"] if goal.changes and valid else []
+    also += [f"{noticed} noticed"] if noticed else []
+    rejected = len(results) - valid - noticed - survived - unproven
+    counts = ", ".join([first, *also, f"{survived} survived", f"{rejected} rejected"])
+    return f"{counts}, {not_judged}{format_duration(elapsed_s)}{remaining}"
 
 
 def time_is_up(budget_s: float, goal: Goal, results: Sequence[CandidateResult]) -> str:

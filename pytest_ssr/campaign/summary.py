@@ -32,7 +32,8 @@ def summary_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff."""
     valid = [a for a in results if a.status is CandidateStatus.VALID]
-    yield "heading", f"valid artifacts: {len(valid)}"
+    if not campaign.judges_only:
+        yield "heading", f"valid artifacts: {len(valid)}"
     for result in valid:
         yield "valid", f"  {result_line(result)[10:]}"
     if line := _concentration_line(results):

@@ -59,7 +59,8 @@ class Trial:
     def _screened(self, without: frozenset[str]) -> Screened:
         campaign = self._campaign
         most = int(campaign.runner.settings.max_broken_fraction * len(campaign.baseline.stable))
-        return campaign.screening.run(self._state, runner=self._runner, stop_after=most + 1, without=without)
+        stop_after = 1 if campaign.judges_only else most + 1
+        return campaign.screening.run(self._state, runner=self._runner, stop_after=stop_after, without=without)
 
     def _judge(self, screened: Screened) -> CandidateResult | None:
         campaign, baseline = self._campaign, self._campaign.baseline
@@ -77,6 +78,8 @@ class Trial:
         if not failing:
             code = CheckCode.NOT_NOTICED if screened.selected else CheckCode.NOT_REACHED
             return self._end(CandidateStatus.SURVIVED, "screening", CheckReason(code))
+        if campaign.judges_only:
+            return self._judge_failures(failing)
         most = campaign.runner.settings.max_broken_fraction
         if len(failing) > most * len(baseline.stable):
             share = len(failing) / len(baseline.stable)
@@ -99,6 +102,17 @@ class Trial:
         self.validation = Validation(self.artifact, self._runner, extra_checks=campaign.extra_checks)
         self._run_ahead(self.artifact)
         return None
+
+    def _judge_failures(self, failing: frozenset[str]) -> CandidateResult | None:
+        """End the trial of a change with which tests fail: it is noticed if one of them counts, and fails again."""
+        campaign = self._campaign
+        steady = failing - campaign.set_aside
+        if not steady:
+            return self._judge(self._screened(campaign.set_aside))
+        if not campaign.screening.again(self._state, steady, runner=self._runner):
+            reason = CheckReason.of(CheckCode.OUTCOMES_DIFFER, run="screening", tests=steady)
+            return self._end(CandidateStatus.REJECTED, "screening", reason)
+        return self._end(CandidateStatus.NOTICED, "screening", None)
 
     def _run_ahead(self, artifact: BugArtifact) -> None:
         """Start the runs that the validation will need, if several can run at a time."""

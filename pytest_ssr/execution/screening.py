@@ -102,6 +102,14 @@ class Screening:
         further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, runner))
         return replace(further, selected=screened.selected + further.selected)
 
+    def again(self, state: CodebaseState, tests: frozenset[str], *, runner: Runner) -> frozenset[str]:
+        """Run tests again that failed with a change, until one of them fails; return those that do.
+
+        runner: counts the run.
+        """
+        touched = self._touched(self._baseline.reach, state)
+        return self._screen(_Plan(state, replace(touched, tests=tests), tests, 1, runner)).failing
+
     def set_aside_near(self, state: CodebaseState) -> frozenset[str]:
         """Return the tests that were set aside, and might notice the changes of a state because they run that code."""
         verification = self._verification()

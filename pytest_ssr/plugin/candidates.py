@@ -30,7 +30,8 @@ class CandidateNode(pytest.Collector):
 
     def collect(self) -> Iterable[pytest.Item]:
         """Yield one item for each step, in order."""
-        names = (SCREENING, *step_names(self.campaign.extra_checks))
+        further = () if self.campaign.judges_only else step_names(self.campaign.extra_checks)
+        names = (SCREENING, *further)
         return [CandidateStep.from_parent(self, name=name) for name in names]
 
     def exists(self) -> bool:

@@ -64,6 +64,11 @@ def goal(config: pytest.Config) -> Goal:
     return Goal(number(config, "count"), changes if fail_under(config) is not None else 0)
 
 
+def judges_only(config: pytest.Config) -> bool:
+    """Return whether the session makes no artifacts: a gate does not, unless a number of them is wanted, too."""
+    return fail_under(config) is not None and given(config, "count") is None
+
+
 def json_path(config: pytest.Config) -> Path | None:
     """Return the file for the results, or None; raises SettingsError if it cannot be written."""
     name: str | None = config.option.ssr_json
@@ -236,6 +241,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "sources": chosen_sources(config),
         "extra_injectors": extensions_of_config(config).injectors(),
         "extra_checks": extensions_of_config(config).checks(),
+        "judges_only": judges_only(config),
         "jobs": jobs(config),
         "revision": option(config, "diff"),
     }

@@ -18,6 +18,8 @@ class CandidateStatus(StrEnum):
     """The result of a candidate."""
 
     VALID = "valid"
+    NOTICED = "noticed"
+    """A test fails with the change, and failed again; no artifact was made of it."""
     SURVIVED = "survived"
     REJECTED = "rejected"
     TIMED_OUT = "timed-out"
@@ -39,7 +41,7 @@ class CandidateResult:
     index: int
     """Its index in the campaign's order."""
     status: CandidateStatus
-    """valid, survived, rejected, timed-out, not-exercised or undecided."""
+    """valid, noticed, survived, rejected, timed-out, not-exercised or undecided."""
     strategy: str
     """As in Candidate, like the five that follow."""
     operator: str
@@ -103,7 +105,7 @@ class CandidateResult:
 
 def is_tried(result: CandidateResult) -> bool:
     """Return whether a trial shows how the tests react to the change."""
-    return result.status in (CandidateStatus.VALID, CandidateStatus.SURVIVED, CandidateStatus.REJECTED)
+    return result.status.is_judged and result.status is not CandidateStatus.TIMED_OUT
 
 
 @dataclass(frozen=True, slots=True)

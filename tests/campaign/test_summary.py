@@ -28,6 +28,7 @@ def lines(results: list[CandidateResult], *, diffs: bool = False, **skipped: int
     campaign: Any = SimpleNamespace(
         snapshot=SimpleNamespace(read=lambda path: SOURCE),
         set_aside_since=dict,
+        judges_only=False,
         skipped_counts=lambda: skipped,
     )
     return [line for _, line in summary_lines(campaign, results, SummaryStyle(diffs, "--show-all"))]

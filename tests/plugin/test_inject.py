@@ -393,6 +393,13 @@ def test_a_pull_request_passes_the_gate_only_with_tests(tmp_path: Path, tests: s
     assert content["score"]["complete"]
     assert {a["scope"] for a in content["attempts"]} == {"scale"}
     assert "combination" not in {a["strategy"] for a in content["attempts"]}
+    # A gate judges, and proves nothing, unless bugs are wanted, too.
+    assert {a["status"] for a in content["attempts"]} == ({"survived"} if status else {"noticed", "survived"})
+    assert artifacts(project) == {}
+    assert "valid artifacts" not in done.stdout
+    proving = run(project, *gate, "--ssr-count", "1")
+    assert proving.returncode == status
+    assert bool(artifacts(project)) is (not status)
 
 
 WEAK = {

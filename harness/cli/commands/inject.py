@@ -107,7 +107,8 @@ def inject(settings: InjectSettings) -> int:
         terminal.echo(time_is_up(budget_s, goal, results), "bad")
     elif not reached and not goal.changes:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
-    terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
+    if not campaign.judges_only:
+        terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
     for path in reports:
         terminal.echo(f"report: {display_path(path)}")
     if _annotates(settings):
@@ -176,6 +177,7 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         extra_sandboxes=extensions.sandboxes(),
         extra_checks=extensions.checks(),
         model_written=bool(lm_names(settings.injector)),
+        judges_only=settings.fail_under is not None and "count" not in settings.typed,
         progress=ProgressLines(live=terminal.status, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):

@@ -30,6 +30,7 @@ _MOST_REASON = 200
 _WORDS = {
     CandidateStatus.SURVIVED: "survived",
     CandidateStatus.VALID: "proven bug",
+    CandidateStatus.NOTICED: "noticed",
     CandidateStatus.REJECTED: "rejected",
     CandidateStatus.UNDECIDED: "undecided",
     CandidateStatus.NOT_EXERCISED: "not exercised",
