@@ -30,6 +30,7 @@ _DECIDING = (".safetensors", ".bin", ".json", ".txt", ".model", ".jinja")
 """How the files of a folder end that decide what the model says."""
 _BLOCK = 1 << 20
 _ADAPTER, _ADAPTER_WEIGHTS, _TOKENIZER = "adapter_config.json", "adapter_model.safetensors", "tokenizer_config.json"
+_BASE = "base_model_name_or_path"
 _MOST_ADAPTERS = 64
 _NEEDED = ("torch", "transformers")
 
@@ -176,13 +177,19 @@ def _adapted(folder: Path, cache: Path, option: str) -> Weights:
         adapters.insert(0, folder)
         folder = _base_of(folder, cache, option)
     base = find_weights(str(folder), cache, option=option)
-    return Weights(base.folder, key_of(base.key, *map(_key_of_folder, adapters)), tuple(adapters))
+    return Weights(base.folder, key_of(base.key, *map(_key_of_adapter, adapters)), tuple(adapters))
+
+
+def _key_of_adapter(folder: Path) -> str:
+    """Return a hash of an adapter, which does not depend on where its model is."""
+    config = json.loads((folder / _ADAPTER).read_text(encoding="utf-8")) | {_BASE: ""}
+    return key_of(_key_of_folder(folder, without=_ADAPTER), json.dumps(config, sort_keys=True))
 
 
 def _base_of(adapter: Path, cache: Path, option: str) -> Path:
     """Return the model that an adapter was trained on, or the next adapter. Nothing is downloaded from a hub."""
     try:
-        base = Path(json.loads((adapter / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"])
+        base = Path(json.loads((adapter / _ADAPTER).read_text(encoding="utf-8"))[_BASE])
     except (OSError, ValueError, KeyError, TypeError):
         raise SettingsError(f"--{option} {adapter}: {_ADAPTER} names no model", option=option) from None
     if base.is_dir() or base.is_file():
@@ -194,8 +201,8 @@ def _base_of(adapter: Path, cache: Path, option: str) -> Path:
     if packaged is not None and base.name == _converted_name(_hash_of(packaged)):
         return packaged
     raise SettingsError(
-        f"--{option} {adapter} is an adapter of {base}, and there is no such folder on this machine; merge it with its "
-        "model where that is",
+        f"--{option} {adapter} is an adapter of {base}, and there is no such folder on this machine; merge it on "
+        "the machine that has its model",
         option=option,
     )
 
@@ -225,9 +232,9 @@ def _converted(path: Path, cache: Path) -> Weights:
     return Weights(folder, key_of(digest, _CONVERTED_BY))
 
 
-def _key_of_folder(folder: Path) -> str:
-    """Return a hash of everything in a folder that decides what the model says."""
-    files = sorted(p for p in folder.iterdir() if p.suffix in _DECIDING and p.is_file())
+def _key_of_folder(folder: Path, *, without: str = "") -> str:
+    """Return a hash of everything in a folder that decides what the model says. without: the name of a file."""
+    files = sorted(p for p in folder.iterdir() if p.suffix in _DECIDING and p.is_file() and p.name != without)
     return key_of(*((p.name, _hash_of(p)) for p in files))
 
 

@@ -103,8 +103,9 @@ def _nearest(name: str, known: Collection[str]) -> str:
             return f"{section}.{close[0]}"
         if last in known:
             return last
-    # A section is no setting, even if a flag has its name.
-    settings = sorted(set(known) - sections) if section else sorted(known)
+    # A section is no setting, even if a flag has its name; the settings of the name's own were compared before.
+    others = [other for other in known if other not in sections and other.rpartition(".")[0] != section]
+    settings = sorted(others if section else known)
     return next(iter(difflib.get_close_matches(name, settings, n=1, cutoff=_NEAR)), "")
 
 

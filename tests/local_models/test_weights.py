@@ -212,6 +212,13 @@ def test_an_adapter_is_merged_with_its_model(llama, tmp_path):
     assert not torch.allclose(of_model(one), of_model(llama), atol=1e-2)
     keys = {find_weights(str(folder)).key for folder in (llama, one, two)}
     assert len(keys) == 3
+    moved = Path(shutil.copytree(llama, tmp_path / "moved"))
+    shutil.copytree(one, tmp_path / "copy")
+    config = json.loads((one / "adapter_config.json").read_text()) | {"base_model_name_or_path": str(moved)}
+    (tmp_path / "copy" / "adapter_config.json").write_text(json.dumps(config))
+    assert find_weights(str(tmp_path / "copy")).key == find_weights(str(one)).key
+    (tmp_path / "copy" / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 1}))
+    assert find_weights(str(tmp_path / "copy")).key != find_weights(str(one)).key
 
 
 def test_an_adapter_of_an_adapter_has_both(llama, tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.solvers.writer.prompt import BEGIN, END, Failure, has_marks, lines_of, question, reply
-from harness.solvers.writer.proposals import Outcome, _outcome
+from harness.solvers.writer.proposals import Outcome, outcome_of
 from harness.solvers.writer.regions import MOST_LINES, MOST_STATEMENTS, Region, is_indented, regions_of
 
 FUNCTION = '''\
@@ -112,4 +112,4 @@ def test_a_form_feed_before_a_function_is_no_indentation() -> None:
     assert not is_indented(function)
     assert is_indented("\f    def f(self):\n        return self\n")
     regions = regions_of(function)
-    assert {_outcome(region, region.lines, set()) for region in regions} == {Outcome.UNCHANGED}
+    assert {outcome_of(region, region.lines, set()) for region in regions} == {Outcome.UNCHANGED}

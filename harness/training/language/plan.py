@@ -183,12 +183,6 @@ class Policy:
     roles: Literal["solver", "injector", "both"] = option(
         "both", "NAME", "what it learns: to repair, to inject, or both in each update"
     )
-    form: Literal["actions", "lines"] = option(
-        "actions",
-        "NAME",
-        "what a repair is: actions in a sandbox, or one reply with the lines of a given place, as a model of `ssr "
-        "static-bugs` writes them",
-    )
     group: int = option(8, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
     tasks: int = option(
         2,
@@ -206,6 +200,12 @@ class Policy:
         "URL",
         "generate on this server, started by `trl vllm-serve` (default: with transformers)",
         is_personal=True,
+    )
+    form: Literal["actions", "lines"] = option(
+        "actions",
+        "NAME",
+        "what a repair is: actions in a sandbox, or one reply with the lines of a given place, as a model of `ssr "
+        "static-bugs` writes them",
     )
 
     def __post_init__(self) -> None:
