@@ -21,7 +21,7 @@ from harness.records.trajectory import ExitReason
 from harness.rollouts.runner import RolloutRunner
 from harness.solvers.protocol import SolverTask, encode_patch
 from harness.solvers.writer.changed_function import changed_function
-from harness.solvers.writer.failing_test import assertions_of
+from harness.solvers.writer.failing_test import failure_in
 from harness.solvers.writer.prompt import Failure, has_marks, lines_of, question
 from harness.solvers.writer.regions import Region, regions_with_change, smallest_of
 from pytest_ssr.campaign.factory import RunnerSource
@@ -143,6 +143,4 @@ def _place(rollouts: RolloutRunner) -> Place:
     if not regions:
         raise ArtifactError("the bug is not within a few lines of one function")
     assert changed is not None
-    test = min(rollouts.verdict.fail_to_pass, key=lambda each: (len(each), each))
-    failure = Failure(test, assertions_of(original, test), "")
-    return Place(path, changed[1].scope.start, smallest_of(regions)[0], failure)
+    return Place(path, changed[1].scope.start, smallest_of(regions)[0], failure_in(rollouts.verdict, original))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.solvers.search.workspace import SearchWorkspace
 from harness.solvers.writer.prompt import Failure
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.source.syntax_tree import parse, scopes, walk
 
 _UNITTEST = b"self.assert"
@@ -17,6 +18,12 @@ def failure_of(workspace: SearchWorkspace) -> Failure:
     """
     name = workspace.quick_tests[0]
     return Failure(name, assertions_of(workspace.original, name), workspace.baseline.messages.get(name, ""))
+
+
+def failure_in(verdict: Verdict, original: CodebaseState) -> Failure:
+    """Return the name and the assertions of a test that a valid bug breaks; its message is not in a verdict."""
+    test = min(verdict.fail_to_pass, key=lambda each: (len(each), each))
+    return Failure(test, assertions_of(original, test), "")
 
 
 def assertions_of(state: CodebaseState, test: str) -> str:

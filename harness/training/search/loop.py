@@ -29,9 +29,8 @@ from harness.selfplay.rounds import SelfPlay
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.project_files import files_of
 from harness.solvers.search.solver import SearchSolver
-from harness.solvers.writer.failing_test import assertions_of
+from harness.solvers.writer.failing_test import failure_in
 from harness.solvers.writer.mixed import MixedSolver
-from harness.solvers.writer.prompt import Failure
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
@@ -45,9 +44,7 @@ from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateStatus, Goal
-from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
 
@@ -292,7 +289,8 @@ class Loop:
             if bug is not None:
                 entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
                 repairs = tuple(e.data for e in entries if e is not None)
-                failure = _failure(run.verdict(episode), original)
+                verdict = run.verdict(episode)
+                failure = failure_in(verdict, original) if verdict is not None and verdict.valid else None
                 more = replace(bug, repairs=repairs, project=projects[episode.project], failure=failure)
                 yield episode.project, more
 
@@ -362,14 +360,6 @@ class Loop:
                 artifact = self.store.artifact(result.artifact_id)
                 lines = bug_lines(runner.original, artifact)
                 yield HeldOutBug(name, result.artifact_id, result.operator, lines, artifact, runner)
-
-
-def _failure(verdict: Verdict | None, original: CodebaseState) -> Failure | None:
-    """Return what is known of one of the tests that fail with a bug."""
-    if verdict is None or not verdict.fail_to_pass:
-        return None
-    test = min(verdict.fail_to_pass, key=lambda each: (len(each), each))
-    return Failure(test, assertions_of(original, test), "")
 
 
 def not_attempted(episodes: Sequence[Episode]) -> Iterator[NotAttempted]:
