@@ -130,6 +130,14 @@ def common_arguments(plan: Plan, folder: RunFolder) -> dict[str, Any]:
     }
 
 
+def _cpu_has_bfloat16() -> bool:
+    """Return whether the processor multiplies matrices of bfloat16 by instructions of its own; others emulate that."""
+    import torch
+
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
 def supervised_trainer(
     plan: Plan, folder: RunFolder, model: Any, tokenizer: Any, data: Any, limit: int, watch: Watch
 ) -> Any:
@@ -140,6 +148,8 @@ def supervised_trainer(
     if plan.optimization.beta is not None and plan.method in (Method.DPO, Method.KTO):
         arguments["beta"] = plan.optimization.beta
     arguments["max_length"] = None
+    if arguments["use_cpu"]:
+        arguments["bf16"] = plan.base.dtype != "float32" and _cpu_has_bfloat16()
     if plan.method is Method.DPO:
         kind, config = trl.DPOTrainer, trl.DPOConfig
     elif plan.method is Method.KTO:
@@ -149,6 +159,9 @@ def supervised_trainer(
         arguments["packing"] = plan.data.packing
         if plan.data.packing:
             arguments["max_length"] = limit
+        else:
+            # Rows of one batch are padded to the longest of them.
+            arguments["train_sampling_strategy"] = "group_by_length"
     return build(
         kind,
         config,
