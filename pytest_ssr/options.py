@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
+FAIL_ON = ("new",)
 ANNOTATIONS = ("auto", "on", "off")
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process", "user")
 STORE_MARK = "ssr-store.json"
@@ -211,6 +212,9 @@ class PluginSettings:
     diff: str | None = option(None, "REV", "inject only into functions that have changed since this git revision")
     fail_under: float | None = option(
         None, "SCORE", "fail if the tests notice less than this share of the tried changes, in percent", bound=PERCENT
+    )
+    fail_on: str | None = option(
+        None, "WHAT", "new: fail if a change survives that .ssr-accepted.toml does not accept", choices=lambda: FAIL_ON
     )
     changes: int = option(
         100, "N", "with a fail-under: changes to try, however many of them become artifacts", bound=AT_LEAST_1

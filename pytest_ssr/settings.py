@@ -12,6 +12,15 @@ from pytest_ssr.options import PluginSettings
 _BUDGET = re.compile(r"(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
 
+NO_SURVIVOR = 100.0
+"""The limit of a gate that fails on any survivor that counts; accepted ones do not."""
+
+
+def limit_of(fail_under: float | None, fail_on: str | None) -> float | None:
+    """Return the least score in percent that two options demand together; None if neither is given."""
+    return NO_SURVIVOR if fail_on is not None else fail_under
+
+
 def budget_seconds(text: str, *, option: str) -> float:
     """Return the seconds of a time budget such as `90`, `90s`, `10m` or `1h30m`; raises SettingsError.
 

@@ -74,6 +74,8 @@ class OwnTrainer(NamedTuple):
 
 COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
+    "accept": Command("survivors:AcceptSettings", "accept:accept"),
+    "feedback": Command("survivors:FeedbackSettings", "accept:feedback"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),
     "list": Command("commands:ListSettings", "artifacts:list_store"),
     "show": Command("commands:ShowSettings", "show:show"),

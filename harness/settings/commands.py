@@ -33,7 +33,7 @@ from pytest_ssr.options import (
     switch,
 )
 from pytest_ssr.records.reasons import Rule
-from pytest_ssr.settings import budget_seconds
+from pytest_ssr.settings import budget_seconds, limit_of
 
 SHELLS = ("bash", "fish", "zsh")
 
@@ -77,6 +77,7 @@ class InjectSettings(CommandSettings):
     tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
     diff: str | None = shared("diff")
     fail_under: float | None = shared("fail_under")
+    fail_on: str | None = shared("fail_on")
     changes: int = shared("changes")
     suggest: int = shared("suggest")
     jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
@@ -92,6 +93,11 @@ class InjectSettings(CommandSettings):
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)
     execution: ExecutionSettings = section(ExecutionSettings)
+
+    @property
+    def limit(self) -> float | None:
+        """The least score in percent, or None without a gate."""
+        return limit_of(self.fail_under, self.fail_on)
 
     def check(self) -> None:
         """Refuse models, which `ssr play` asks for bugs, and a time limit that cannot be read."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import filterfalse
 
+from pytest_ssr.campaign.acceptances import Acceptances
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.candidate_order import LOOKAHEAD, held_back, spread, without_repeats
 from pytest_ssr.campaign.measured_snapshot import MeasuredSnapshot
@@ -62,14 +63,16 @@ class Campaign:
         diff: ProjectDiff | None = None,
         judges_only: bool = False,
         progress: Progress | None = None,
+        acceptances: Acceptances | None = None,
     ) -> None:
         """Measure the baseline, or read it from the store; raises ProjectError if the project cannot be used.
 
         helpers: how many runs one candidate may use at a time. judges_only: find out whether tests notice a change, and
         make no artifacts. diff: the changes that candidates are restricted to;
         raises NothingToDoError if the tests import none of the changed files. progress: called while the baseline is
-        measured.
+        measured. acceptances: what the team has decided about survivors.
         """
+        self.acceptances = acceptances or Acceptances()
         self.helpers, self.judges_only = helpers, judges_only
         self.store = store
         self.seed = seed

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_ssr.campaign.acceptances import read_acceptances
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.findings import record_start
 from pytest_ssr.checks import NamedCheck
@@ -165,6 +166,7 @@ def open_campaign(
     for `Campaign`.
     """
     chosen = load_injectors(injectors, extra_injectors)
+    acceptances = read_acceptances(project)
     diff = read_diff(take_snapshot(project, store.trees, tree_hash=tree_hash), revision) if revision else None
     runner = open_runner(
         project,
@@ -190,6 +192,7 @@ def open_campaign(
         diff=diff,
         judges_only=judges_only,
         progress=progress,
+        acceptances=acceptances,
     )
     record_start(campaign)
     return campaign

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ssr.campaign.acceptances import Acceptance, Acceptances, read_acceptances
 from pytest_ssr.campaign.score import Score, count_noticed, is_scored
 from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.errors import ArtifactError, SettingsError
@@ -88,13 +89,15 @@ class Findings:
     tree: Path
     """The directory of the files as they were when the campaign started; it may have been removed."""
     survivors: Sequence[Survivor]
-    """The changes that no test noticed, those that matter most first."""
+    """The changes that no test noticed, without accepted ones; those that matter most first."""
     scored: frozenset[int]
     """The indices of the results that count in a score."""
     signs: Mapping[int, EquivalenceSign] = field(default_factory=dict)
     """Why survivors are probably equivalent, by the index of their results."""
     suggestions: Mapping[int, SuggestedTest] = field(default_factory=dict)
     """The tests that notice survivors, by the index of their results."""
+    accepted: Mapping[int, Acceptance] = field(default_factory=dict)
+    """What the team has decided about other survivors, by the index of their results."""
 
     @classmethod
     def of(
@@ -104,6 +107,7 @@ class Findings:
         bugs: Sequence[ProvenBug],
         tree: Path,
         suggestions: Sequence[SuggestedTest] = (),
+        acceptances: Acceptances | None = None,
     ) -> Findings:
         """Rank the survivors among the results, and choose those that count in a score; see the fields."""
 
@@ -114,11 +118,14 @@ class Findings:
                 raise FileNotFoundError(path)
             return (tree / path).read_bytes()
 
-        scored = frozenset(result.index for result in results if is_scored(result, read))
+        decided = acceptances or Acceptances()
+        scored = frozenset(result.index for result in results if is_scored(result, read, decided))
         tests = {suggested.index: suggested for suggested in suggestions if suggested.test}
-        survivors = ranked(results, read)
+        survivors = ranked(results, read, decided)
+        accepted = {s.result.index: s.acceptance for s in survivors if s.acceptance is not None}
+        survivors = [s for s in survivors if s.acceptance is None]
         signs = {s.result.index: s.equivalence for s in survivors if s.equivalence is not None}
-        return cls(campaign, results, bugs, tree, survivors, scored, signs, tests)
+        return cls(campaign, results, bugs, tree, survivors, scored, signs, tests, accepted)
 
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""
@@ -144,7 +151,7 @@ def record_start(campaign: Campaign) -> None:
 
 def findings_of(campaign: Campaign, results: Sequence[CandidateResult]) -> Findings:
     """Return the findings of a running campaign."""
-    return _findings(campaign.store, _record_of(campaign), results)
+    return _findings(campaign.store, _record_of(campaign), results, campaign.acceptances)
 
 
 def stored_findings(store: Store, project: Path | None = None) -> Findings:
@@ -158,7 +165,8 @@ def stored_findings(store: Store, project: Path | None = None) -> Findings:
         records = [r for r in records if r.folder == folder] or [r for r in records if r.project == name_of(project)]
     if not records:
         raise SettingsError(f"{store.root} has no run of ssr inject to report; run `pytest --ssr-inject` first")
-    return _stored_findings(store, max(records, key=lambda r: r.started_at))
+    acceptances = read_acceptances(project) if project is not None else None
+    return _stored_findings(store, max(records, key=lambda r: r.started_at), acceptances)
 
 
 def campaign_findings(store: Store, beginning: str) -> Findings | None:
@@ -172,11 +180,11 @@ def _records(store: Store) -> list[CampaignRecord]:
     return [record for record in found if record is not None]
 
 
-def _stored_findings(store: Store, record: CampaignRecord) -> Findings:
+def _stored_findings(store: Store, record: CampaignRecord, acceptances: Acceptances | None = None) -> Findings:
     store.shared_trees.fetch(record.tree_hash)
     data = (store.record(f"attempts/{record.key}", p.stem) for p in store.fetch(f"attempts/{record.key}"))
     results = [CandidateResult.from_json(item) for item in data if item is not None]
-    return _findings(store, record, sorted((r for r in results if r is not None), key=lambda r: r.index))
+    return _findings(store, record, sorted((r for r in results if r is not None), key=lambda r: r.index), acceptances)
 
 
 def _record_of(campaign: Campaign) -> CampaignRecord:
@@ -208,12 +216,14 @@ def _read(store: Store, key: str) -> CampaignRecord | None:
     return decode_or_none(CampaignRecord, data, version=_SCHEMA_VERSION) if data is not None else None
 
 
-def _findings(store: Store, record: CampaignRecord, results: Sequence[CandidateResult]) -> Findings:
+def _findings(
+    store: Store, record: CampaignRecord, results: Sequence[CandidateResult], acceptances: Acceptances | None
+) -> Findings:
     bugs = [_proven(store, r) for r in results if r.status is CandidateStatus.VALID]
     kind = f"{SUGGESTIONS}/{record.key}"
     suggested = (SuggestedTest.from_json(store.record(kind, path.stem)) for path in store.fetch(kind))
     tests = [s for s in suggested if s is not None]
-    return Findings.of(record, results, bugs, store.trees / record.tree_hash / _TREE, tests)
+    return Findings.of(record, results, bugs, store.trees / record.tree_hash / _TREE, tests, acceptances)
 
 
 def _proven(store: Store, result: CandidateResult) -> ProvenBug:

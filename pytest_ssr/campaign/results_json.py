@@ -39,7 +39,7 @@ def results_json(
         "wanted": goal.count,
         "valid": [a.artifact_id for a in valid],
         "artifacts": [{"id": a.artifact_id, **_change(a), "fail_to_pass": a.fail_to_pass} for a in valid],
-        "survivors": [_survivor(s) for s in ranked(results, campaign.snapshot.read)],
+        "survivors": [_survivor(s) for s in ranked(results, campaign.snapshot.read, campaign.acceptances)],
         "suggested_tests": [s.to_json() for s in suggestions],
         "score": score.to_json(fail_under),
         "skipped": campaign.skipped_counts(),
@@ -76,10 +76,12 @@ def _change(result: CandidateResult) -> dict[str, Any]:
 
 
 def _survivor(survivor: Survivor) -> dict[str, Any]:
-    sign = survivor.equivalence
+    sign, accepted = survivor.equivalence, survivor.acceptance
     return {
+        "id": survivor.result.identity,
         **_change(survivor.result),
         "index": survivor.result.index,
         "equivalence": str(sign) if sign is not None else None,
         "weight": round(survivor.weight, 4),
+        "accepted": {"kind": str(accepted.kind), "reason": accepted.reason} if accepted is not None else None,
     }

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pytest_ssr.campaign.acceptances import Acceptances
 from pytest_ssr.campaign.survivors import equivalence_of
 from pytest_ssr.progress import counted
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal, is_tried
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.rate_interval import interval, whole_percent
+from pytest_ssr.settings import NO_SURVIVOR
 
+_NONE = Acceptances()
 FEWEST_CHANGES = 20
 """With fewer, the interval is wider than 40 points around a score of 70 %, so that it decides nothing."""
 # A test failed once, but not reliably, or nobody knows whether because of the change.
@@ -33,6 +36,7 @@ _UNCERTAIN = frozenset(
 class LeftOut(StrEnum):
     """Why a result does not count in the score, as messages show it."""
 
+    ACCEPTED = "accepted"
     COMBINATION = "combined"
     EQUIVALENT = "probably equivalent"
     NOT_JUDGED = "not judged"
@@ -122,25 +126,30 @@ class Score:
 
 
 def score_of(
-    results: Sequence[CandidateResult], read: Callable[[str], bytes], goal: Goal, *, is_complete: bool = False
+    results: Sequence[CandidateResult],
+    read: Callable[[str], bytes],
+    goal: Goal,
+    acceptances: Acceptances = _NONE,
+    *,
+    is_complete: bool = False,
 ) -> Score:
     """Return the score of results.
 
     Noticed are changes that make tests fail every time: valid bugs, and rejected ones, which break too much or cannot
     be made into an artifact. Missed are the survivors, whether a test reaches them or not. Not counted: timed-out and
     not-exercised changes and those whose failures do not repeat, because nothing is known of them; probably equivalent
-    ones, noticed or not; combinations, because they consist of several changes.
+    ones, noticed or not; survivors that the team has accepted; combinations, because they consist of several changes.
 
     read: returns the original content of a file. is_complete: whether these are all candidates of the project.
     """
-    reasons = [left_out(result, read) for result in results]
+    reasons = [left_out(result, read, acceptances) for result in results]
     scored = [result for result, reason in zip(results, reasons, strict=True) if reason is None]
     is_planned = bool(goal.changes) and goal.is_reached(results)
     others = Counter(reason for reason in reasons if reason is not None)
     return Score(count_noticed(scored), len(scored), is_complete, is_planned, others)
 
 
-def left_out(result: CandidateResult, read: Callable[[str], bytes]) -> LeftOut | None:
+def left_out(result: CandidateResult, read: Callable[[str], bytes], acceptances: Acceptances = _NONE) -> LeftOut | None:
     """Return why a result does not count in the score, or None if it does; see `score_of`."""
     if result.status is CandidateStatus.TIMED_OUT:
         return LeftOut.TIMED_OUT
@@ -150,12 +159,14 @@ def left_out(result: CandidateResult, read: Callable[[str], bytes]) -> LeftOut |
         return LeftOut.COMBINATION
     if result.reason is not None and result.reason.code in _UNCERTAIN:
         return LeftOut.UNCERTAIN
-    return LeftOut.EQUIVALENT if equivalence_of(result, read) is not None else None
+    if equivalence_of(result, read) is not None:
+        return LeftOut.EQUIVALENT
+    return LeftOut.ACCEPTED if acceptances.of(result) is not None else None
 
 
-def is_scored(result: CandidateResult, read: Callable[[str], bytes]) -> bool:
+def is_scored(result: CandidateResult, read: Callable[[str], bytes], acceptances: Acceptances = _NONE) -> bool:
     """Return whether a result counts in the score; see `score_of`."""
-    return left_out(result, read) is None
+    return left_out(result, read, acceptances) is None
 
 
 def count_noticed(scored: Sequence[CandidateResult]) -> int:
@@ -175,6 +186,9 @@ def gate_line(score: Score, fail_under: float) -> str:
     match score.gate(fail_under):
         case GateCode.PASSED:
             return f"the score reaches {limit}"
+        case GateCode.UNDER if fail_under == NO_SURVIVOR:
+            new = score.tried - score.noticed
+            return f"{counted(new, 'change')} survived; a test for each, or ssr accept ID --reason TEXT"
         case GateCode.UNDER:
             return f"the score is under {limit}"
         case GateCode.TOO_FEW:

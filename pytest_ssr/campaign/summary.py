@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.report import changes_by_location, rejections, result_line, runs_line, set_aside_line, shorten
 from pytest_ssr.campaign.survivors import Survivor, ranked
+from pytest_ssr.escaping import escaped_line
 from pytest_ssr.progress import counted
+from pytest_ssr.project.report_marks import ACCEPTED_FILE
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.source.change_identity import unit_hashes
 
 _MOST_PLACES = 10
 _NOT_JUDGED = {CandidateStatus.NOT_EXERCISED: "not exercised", CandidateStatus.UNDECIDED: "undecided"}
@@ -53,7 +57,11 @@ def summary_lines(
         if unproven:
             changes = "change" if len(unproven) == 1 else "changes"
             yield "plain", f"{word}: {len(unproven)} {changes} ({shorten(str(unproven[0].reason))})"
-    yield from _survivor_lines(ranked(results, campaign.snapshot.read), results, style)
+    survivors = ranked(results, campaign.snapshot.read, campaign.acceptances)
+    yield from _survivor_lines([s for s in survivors if s.acceptance is None], results, style)
+    if line := _accepted_line(survivors):
+        yield "plain", line
+    yield from _doubtful_entries(campaign)
 
 
 def _concentration_line(results: Sequence[CandidateResult]) -> str:
@@ -95,13 +103,42 @@ def _survivor_lines(
     for (path, scope), here in list(places.items())[: None if style.diffs else _MOST_PLACES]:
         names = ", ".join(sorted({s.result.operator for s in here}))
         line = f"  {path}:{here[0].result.line} {scope}  {len(here)} of {totals[path, scope]}: {names}"
-        yield "missed", line + _marks(here)
+        ids = " ".join(s.result.identity for s in here if s.result.identity)
+        yield "missed", f"{line}{_marks(here)}{f'  [{ids}]' if ids else ''}"
         if style.diffs:
             for survivor in here:
                 yield from (("diff", f"    {text}") for text in survivor.result.diff.splitlines())
     if len(places) > _MOST_PLACES and not style.diffs:
         more = len(places) - _MOST_PLACES
         yield "missed", f"  and {more} more place{'s' if more > 1 else ''}; {style.flag} shows all of them"
+
+
+def _accepted_line(survivors: Sequence[Survivor]) -> str:
+    """Return how many survivors are accepted, by the kind; an empty string if none is."""
+    kinds = Counter(s.acceptance.kind for s in survivors if s.acceptance is not None)
+    if not kinds:
+        return ""
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"accepted survivors ({ACCEPTED_FILE}): {counts}"
+
+
+def _doubtful_entries(campaign: Campaign) -> Iterator[tuple[str, str]]:
+    """Yield lines about accepted survivors that are accepted no longer."""
+    acceptances, snapshot = campaign.acceptances, campaign.snapshot
+    if not acceptances.entries:
+        return
+    ended = [entry for entry in acceptances.entries if acceptances.has_ended(entry)]
+    stale = acceptances.stale(unit_hashes(snapshot.read(path) for path in snapshot.code_paths()))
+    for entries, what in (
+        (ended, "no longer accepted, their day has passed"),
+        (stale, "stale, their code has changed"),
+    ):
+        if entries:
+            shown = ", ".join(
+                f"{e.id} ({escaped_line(e.path)} {escaped_line(e.function)})" for e in entries[:_MOST_PLACES]
+            )
+            more = f" and {len(entries) - _MOST_PLACES} more" if len(entries) > _MOST_PLACES else ""
+            yield "missed", f"{what}: {shown}{more}"
 
 
 def _marks(here: Sequence[Survivor]) -> str:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from pytest_ssr.campaign.acceptances import Acceptance, Acceptances
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.source.equivalence_signs import EquivalenceSign, common_sign
 from pytest_ssr.source.syntax_tree import parse, scopes
 
-_PUBLIC, _EXERCISED, _EQUIVALENT = 2.0, 1.0, -4.0
+_PUBLIC, _EXERCISED, _EQUIVALENT, _NOT_USEFUL = 2.0, 1.0, -4.0, -4.0
+_NONE = Acceptances()
 _SIGNS = {str(sign): sign for sign in EquivalenceSign}
 _HALF_COMPLEX = 10
 """The cyclomatic complexity with half of the most that complexity can add; more is often called too complex."""
@@ -44,16 +46,20 @@ class Survivor:
     equivalence: EquivalenceSign | None
     """Why it is probably equivalent; None if nothing suggests so."""
     weight: float
-    """How much it matters, from -4 to below 4.
+    """How much it matters, from -8 to below 4.
 
     2 for a public function (no leading underscore in any part of its name or of its module's, dunder names aside), 1 if
     tests ran the changed code, c / (c + 10) for a cyclomatic complexity c of the function; 4 less if it is probably
-    equivalent. A public function thus comes before every private one, and exercised code before code that no test
-    reaches.
+    equivalent, and 4 less if such changes were called not useful. A public function thus comes before every private
+    one, and exercised code before code that no test reaches.
     """
+    acceptance: Acceptance | None = None
+    """What the team has decided about it; None if nothing that holds."""
 
 
-def ranked(results: Sequence[CandidateResult], read: Callable[[str], bytes]) -> list[Survivor]:
+def ranked(
+    results: Sequence[CandidateResult], read: Callable[[str], bytes], acceptances: Acceptances = _NONE
+) -> list[Survivor]:
     """Return the survivors among the results, those that matter most first, then by path and line.
 
     read: returns the original content of a file.
@@ -67,7 +73,9 @@ def ranked(results: Sequence[CandidateResult], read: Callable[[str], bytes]) -> 
             complexities[result.path] = dict(_complexities(result.path, read))
         sign = equivalence_of(result, read)
         weight = _weight(result, complexities[result.path].get(result.scope, 1))
-        survivors.append(Survivor(result, sign, weight + (_EQUIVALENT if sign is not None else 0)))
+        weight += _EQUIVALENT if sign is not None else 0
+        weight += _NOT_USEFUL if acceptances.is_of_no_use(result) else 0
+        survivors.append(Survivor(result, sign, weight, acceptances.of(result)))
     return sorted(survivors, key=lambda s: (-s.weight, s.result.path, s.result.line, s.result.index))
 
 

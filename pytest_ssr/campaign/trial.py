@@ -26,6 +26,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.test_run import RunStatus, SuiteRun, abbreviate
 from pytest_ssr.records.verdict import CheckResult, Verdict
+from pytest_ssr.source.change_identity import identity_of
 
 if TYPE_CHECKING:
     from pytest_ssr.campaign.campaign import Campaign
@@ -228,6 +229,12 @@ class Trial:
         campaign.store.put_artifact(verdict.artifact_id, artifact, spare=True)
         self._end(CandidateStatus.VALID, "", None, verdict)
 
+    def _identity(self) -> str:
+        original, files = self._campaign.snapshot, self._campaign.snapshot.files
+        changes = self.candidate.changes.items()
+        before_and_after = ((original.read(path) if path in files else b"", data) for path, data in changes)
+        return identity_of(self.candidate.operator, before_and_after)
+
     def _end(
         self, status: CandidateStatus, check: str, reason: CheckReason | None, verdict: Verdict | None = None
     ) -> CandidateResult:
@@ -246,6 +253,7 @@ class Trial:
             forks=self._runner.counts.forks,
             fallback=self.screened.fallback,
             disagreement=self.disagreement,
+            identity=self._identity() if status is CandidateStatus.SURVIVED else "",
             **candidate_fields(self.candidate),
         )
         self._campaign.store.put_record(self._campaign.folder, f"{self.index:05d}", self.candidate_result.to_json())

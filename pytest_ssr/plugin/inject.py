@@ -283,7 +283,9 @@ class InjectPlugin:
         is_plain = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         # An interrupted run has not tried everything, and may not draw more.
         is_complete = is_plain and campaign.is_complete(results)
-        score = self.score = score_of(results, campaign.snapshot.read, self.goal, is_complete=is_complete)
+        score = self.score = score_of(
+            results, campaign.snapshot.read, self.goal, campaign.acceptances, is_complete=is_complete
+        )
         if is_plain and self.fail_under is not None:
             passed = score.gate(self.fail_under) is GateCode.PASSED
             session.exitstatus = pytest.ExitCode.OK if passed else pytest.ExitCode.TESTS_FAILED

@@ -18,14 +18,14 @@ from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
 from pytest_ssr.injectors.revision_filter import read_diff
-from pytest_ssr.options import ANNOTATIONS, STORE_MARK
+from pytest_ssr.options import ANNOTATIONS, FAIL_ON, STORE_MARK
 from pytest_ssr.plugin.session_without_tests import extensions_of_config
 from pytest_ssr.plugin.sources import given, is_on, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.records.candidate_result import Goal
 from pytest_ssr.sandbox.protocol import Sandbox
-from pytest_ssr.settings import RuleSettings, budget_seconds
+from pytest_ssr.settings import RuleSettings, budget_seconds, limit_of
 from pytest_ssr.storage.store import Store
 
 _FOR_TESTS = {
@@ -54,8 +54,10 @@ def budget(config: pytest.Config) -> float | None:
 
 def fail_under(config: pytest.Config) -> float | None:
     """Return the limit of the score in percent, or None without one; raises SettingsError."""
-    value: float | None = number(config, "fail_under")
-    return value
+    fail_on: str | None = option(config, "fail_on")
+    if fail_on is not None and fail_on not in FAIL_ON:
+        raise SettingsError(f"--ssr-fail-on is one of {', '.join(FAIL_ON)}, not {fail_on!r}")
+    return limit_of(number(config, "fail_under"), fail_on)
 
 
 def goal(config: pytest.Config) -> Goal:

@@ -1,4 +1,4 @@
-"""Recognise the reports that runs have written into a project: with them, each run would find a changed project."""
+"""Recognise the files that runs have written into a project: with them, each run would find a changed project."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ SARIF = f'{{"$schema": "{SARIF_SCHEMA}", "version": "2.1.0", "runs": [{{"tool": 
 GENERATOR = "pytest-ssr"
 _RESULTS = f'{{\n "generator": "{GENERATOR}",'
 _BEGINNINGS = tuple(text.encode() for text in (PAGE, JUNIT, SARIF, _RESULTS))
+ACCEPTED_FILE = ".ssr-accepted.toml"
+"""What a team has decided about survivors; no test can depend on it."""
 _SUFFIXES = (".html", ".json", ".sarif", ".xml")
 _MOST_BYTES = max(map(len, _BEGINNINGS))
 

@@ -25,7 +25,7 @@ from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
 from pytest_ssr.options import STORE_MARK
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_injectable
-from pytest_ssr.project.report_marks import is_report
+from pytest_ssr.project.report_marks import ACCEPTED_FILE, is_report
 from pytest_ssr.project.shared_files import EPOCH_S, SharedFiles
 
 TOOL_FOLDERS = frozenset(
@@ -139,7 +139,7 @@ def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True, tree
     try:
         written = _open_outputs()
         listed = (p for p in _listed(project) if not written or _identity(project / p) not in written)
-        paths = sorted({path for path in listed if not is_report(project / path)})
+        paths = sorted({path for path in listed if path != ACCEPTED_FILE and not is_report(project / path)})
     except RecursionError:
         raise ProjectError(f"{project} holds folders nested too deep to be copied") from None
     if needs_python and not any(p.endswith(".py") for p in paths):

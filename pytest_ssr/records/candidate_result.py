@@ -76,6 +76,8 @@ class CandidateResult:
 
     None in records of earlier releases and of models, for which it was not looked for.
     """
+    identity: str = ""
+    """What names the change as long as its function stays the same, see `source.change_identity`; only of survivors."""
 
     @property
     def explanation(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from pytest_ssr.campaign.acceptances import Acceptances
 from pytest_ssr.campaign.report import failures_line, set_aside_line
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.patch import FileEntry, make_patch
@@ -29,6 +30,7 @@ def lines(results: list[CandidateResult], *, diffs: bool = False, **skipped: int
         snapshot=SimpleNamespace(read=lambda path: SOURCE),
         set_aside_since=dict,
         judges_only=False,
+        acceptances=Acceptances(),
         skipped_counts=lambda: skipped,
     )
     return [line for _, line in summary_lines(campaign, results, SummaryStyle(diffs, "--show-all"))]

@@ -68,7 +68,8 @@ def inject(settings: InjectSettings) -> int:
         results = _run_candidates(settings, campaign, extensions, terminal)
     goal = goal_of(settings)
     # After an interrupt of the search for tests, nothing more can be drawn.
-    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
+    is_complete = campaign.is_complete(results)
+    score = score_of(results, campaign.snapshot.read, goal, campaign.acceptances, is_complete=is_complete)
     suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
@@ -76,7 +77,7 @@ def inject(settings: InjectSettings) -> int:
         append_job_summary(findings, os.environ)
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
-    done = score.gate(settings.fail_under) is GateCode.PASSED if settings.fail_under is not None else reached
+    done = score.gate(settings.limit) is GateCode.PASSED if settings.limit is not None else reached
     models = [injector for injector in campaign.injectors if isinstance(injector, LmInjector)]
     if settings.json:
         content = results_json(
@@ -84,7 +85,7 @@ def inject(settings: InjectSettings) -> int:
             goal,
             results,
             score,
-            fail_under=settings.fail_under,
+            fail_under=settings.limit,
             seconds=terminal.elapsed_s,
             time_is_up=out_of_time,
             suggestions=suggestions.tests,
@@ -101,8 +102,8 @@ def inject(settings: InjectSettings) -> int:
     for kind, line in suggestion_lines(suggestions.tests):
         terminal.echo(line, kind)
     terminal.echo(score.line, "heading")
-    if settings.fail_under is not None:
-        terminal.echo(gate_line(score, settings.fail_under), "valid" if done else "bad")
+    if settings.limit is not None:
+        terminal.echo(gate_line(score, settings.limit), "valid" if done else "bad")
     if out_of_time and budget_s is not None:
         terminal.echo(time_is_up(budget_s, goal, results), "bad")
     elif not reached and not goal.changes:
@@ -140,7 +141,7 @@ def _opened(
 
 def goal_of(settings: InjectSettings) -> Goal:
     """Return when the run has enough results."""
-    return Goal(settings.count, settings.changes if settings.fail_under is not None else 0)
+    return Goal(settings.count, settings.changes if settings.limit is not None else 0)
 
 
 def _annotates(settings: InjectSettings) -> bool:
@@ -167,7 +168,7 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         sandbox=project.sandbox or options["sandbox"],
         python=project.python or options["python"],
         test_runner=project.test_runner,
-        injectors=settings.injector if settings.fail_under is None else scored_injectors(settings.injector),
+        injectors=settings.injector if settings.limit is None else scored_injectors(settings.injector),
         seed=settings.seed,
         sources=settings.source,
         tests=settings.tests,
@@ -177,16 +178,16 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         extra_sandboxes=extensions.sandboxes(),
         extra_checks=extensions.checks(),
         model_written=bool(lm_names(settings.injector)),
-        judges_only=settings.fail_under is not None and "count" not in settings.typed,
+        judges_only=settings.limit is not None and "count" not in settings.typed,
         progress=ProgressLines(live=terminal.status, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
-    if settings.fail_under is None:
+    if settings.limit is None:
         campaign.require_artifacts()
     estimate = estimate_line(campaign, settings.count, settings.jobs)
     # With a gate, the number of changes decides how long the run takes.
-    if estimate is not None and settings.fail_under is None:
+    if estimate is not None and settings.limit is None:
         terminal.echo(estimate)
     return campaign
 

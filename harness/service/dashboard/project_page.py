@@ -19,7 +19,6 @@ from pytest_ssr import __version__
 from pytest_ssr.campaign.findings import Findings, ProvenBug
 from pytest_ssr.campaign.score import Score
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.source.equivalence_signs import EquivalenceSign
 
 _MOST_TESTS, _MOST_DIFFS = 50, 300
 """Tests of a bug, and bugs with a diff; their artifacts have the others."""
@@ -149,7 +148,6 @@ def _files(findings: Findings) -> list[FilePart]:
 
     ordered = sorted(by_file, key=lambda path: (first(itertools.chain(*by_file[path].values())), path))
     addresses = {bug.result.index: f"#bug-{number}" for number, bug in enumerate(findings.bugs)}
-    signs = findings.signs
     found = []
     for number, path in enumerate(ordered):
         source = findings.source(path) if survivors[path] else None
@@ -162,7 +160,7 @@ def _files(findings: Findings) -> list[FilePart]:
                 findings.score_of(result for results in by_file[path].values() for result in results),
                 survivors[path],
                 [
-                    _function(findings, f"file-{number}-{n}", results, lines, addresses, signs)
+                    _function(findings, f"file-{number}-{n}", results, lines, addresses)
                     for n, (_, results) in enumerate(functions)
                 ],
             )
@@ -185,7 +183,6 @@ def _function(
     results: Sequence[CandidateResult],
     source: Sequence[Markup] | None,
     addresses: dict[int, str],
-    signs: Mapping[int, EquivalenceSign],
 ) -> FunctionPart:
     survivors = sorted((r for r in results if r.status is CandidateStatus.SURVIVED), key=lambda r: (r.line, r.index))
     placed = [r for r in survivors if source is not None and edits_of(r.diff, r.path)]
@@ -205,14 +202,17 @@ def _function(
             for r in survivors
             if r.index in findings.suggestions
         ],
-        [_change(result, addresses, signs.get(result.index)) for result in ordered],
+        [_change(result, addresses, findings) for result in ordered],
     )
 
 
-def _change(result: CandidateResult, addresses: dict[int, str], sign: EquivalenceSign | None) -> Change:
+def _change(result: CandidateResult, addresses: dict[int, str], findings: Findings) -> Change:
     note = result.explanation if result.status is not CandidateStatus.SURVIVED or not result.is_reached else ""
+    sign, accepted = findings.signs.get(result.index), findings.accepted.get(result.index)
     if sign is not None:
         note = "; ".join([f"probably equivalent: {sign}", *([note] if note else [])])
+    if accepted is not None:
+        note = f"{accepted.kind}: {accepted.reason}"
     if result.status is CandidateStatus.VALID:
         note = f"{result.fail_to_pass} test{'s' if result.fail_to_pass != 1 else ''} fail"
     return Change(

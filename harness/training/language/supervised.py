@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.exporters.formats import FORMATS
@@ -134,7 +134,7 @@ def _cpu_has_bfloat16() -> bool:
     """Return whether the processor multiplies matrices of bfloat16 by instructions of its own; others emulate that."""
     import torch
 
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
