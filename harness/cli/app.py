@@ -74,6 +74,7 @@ class OwnTrainer(NamedTuple):
 
 COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
+    "review": Command("survivors:ReviewSettings", "inject:review"),
     "accept": Command("survivors:AcceptSettings", "accept:accept"),
     "feedback": Command("survivors:FeedbackSettings", "accept:feedback"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),

@@ -99,6 +99,16 @@ class InjectSettings(CommandSettings):
         """The least score in percent, or None without a gate."""
         return limit_of(self.fail_under, self.fail_on)
 
+    @property
+    def is_review(self) -> bool:
+        """Whether it judges changed code, and proves no bug."""
+        return self.diff is not None and "count" not in self.typed
+
+    @property
+    def judges_only(self) -> bool:
+        """Whether it makes no artifacts."""
+        return self.is_review or (self.limit is not None and "count" not in self.typed)
+
     def check(self) -> None:
         """Refuse models, which `ssr play` asks for bugs, and a time limit that cannot be read."""
         from harness.rollouts.player_factory import injector_writes_code

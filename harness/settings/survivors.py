@@ -7,9 +7,11 @@ from datetime import date
 from pathlib import Path
 from typing import ClassVar
 
-from harness.settings.plan import CommandSettings
+from harness.settings.plan import CommandSettings, section
+from harness.settings.sections import ExecutionSettings
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.options import option, shared, switch
+from pytest_ssr.options import AT_LEAST_1, option, shared, switch
+from pytest_ssr.settings import budget_seconds
 
 KINDS = ("accepted", "equivalent", "not-useful")
 
@@ -51,6 +53,37 @@ class AcceptSettings(CommandSettings):
             _ = self.until_date
         except ValueError:
             raise SettingsError(f"--until {self.until} is not a date such as 2027-06-30", option="until") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewSettings(CommandSettings):
+    """Review what has changed since a revision: what the tests would not notice there, within a minute."""
+
+    example: ClassVar[str] = "ssr review main"
+    rev: str = option(
+        "",
+        "REV",
+        "review functions that have changed since this git revision (default: since the branch left the main one)",
+        is_argument=True,
+    )
+    repo: Path = option(Path(), "REPO", "the project's top directory")
+    source: tuple[str, ...] = shared("source", help="review only below this file or folder; can be repeated")
+    tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
+    fail_on: str | None = shared("fail_on")
+    changes: int = shared("changes", help="changes to try")
+    time: str | None = shared("time", help="time for changes and tests, after the tests have been measured (60s)")
+    jobs: int = option(1, "N", "parallel changes", bound=AT_LEAST_1)
+    seed: int = shared("seed")
+    html: Path | None = shared("html")
+    sarif: Path | None = shared("sarif")
+    annotations: str = shared("annotations")
+    store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+    def check(self) -> None:
+        """Refuse a time that cannot be read."""
+        if self.time:
+            budget_seconds(self.time, option="--time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,22 +28,26 @@ class Suggestions:
     """Whether an interrupt ended the search before the last survivor."""
 
 
+def survivors_for_tests(campaign: Campaign, results: Sequence[CandidateResult], most: int) -> list[CandidateResult]:
+    """Return the survivors that matter most, at most `most`; none that is equivalent or accepted."""
+    found = ranked(results, campaign.snapshot.read, campaign.acceptances)
+    return [s.result for s in found if s.equivalence is None and s.acceptance is None][:most]
+
+
 def suggest_tests(
     campaign: Campaign,
-    results: Sequence[CandidateResult],
-    most: int,
+    survivors: Sequence[CandidateResult],
     *,
     deadline: float,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Suggestions:
-    """Return what was found for the survivors that matter most, at most `most`; none for equivalent and accepted ones.
+    """Return what was found for survivors.
 
     deadline: a time of `time.monotonic`; the survivors after it get no test. progress: called with a line that says
     what is being done.
     """
-    if not most:
+    if not survivors:
         return Suggestions(())
-    survivors = [s.result for s in ranked(results, campaign.snapshot.read) if s.equivalence is None][:most]
     suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=campaign.seed)
     found: list[SuggestedTest] = []
     try:

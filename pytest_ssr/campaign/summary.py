@@ -29,6 +29,8 @@ class SummaryStyle:
     """Whether to show all of them, with their diffs."""
     flag: str
     """The option that does."""
+    in_places: bool = True
+    """Whether to show them at all, by their places."""
 
 
 def summary_lines(
@@ -58,7 +60,8 @@ def summary_lines(
             changes = "change" if len(unproven) == 1 else "changes"
             yield "plain", f"{word}: {len(unproven)} {changes} ({shorten(str(unproven[0].reason))})"
     survivors = ranked(results, campaign.snapshot.read, campaign.acceptances)
-    yield from _survivor_lines([s for s in survivors if s.acceptance is None], results, style)
+    if style.in_places:
+        yield from _survivor_lines([s for s in survivors if s.acceptance is None], results, style)
     if line := _accepted_line(survivors):
         yield "plain", line
     yield from _doubtful_entries(campaign)

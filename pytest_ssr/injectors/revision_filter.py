@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tree_sitter import Node
 
@@ -28,6 +29,7 @@ _MAX_REJECTED = 20_000
 """Number of candidates in a row outside the changed functions after which an injector counts as exhausted."""
 _NAME_STATUS = ("--relative", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--name-status", "-z")
 _RENAMES = ("R", "C")
+_MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class ProjectDiff:
     """The full hash of the revision."""
     lines: Mapping[str, tuple[tuple[int, int], ...]]
     """Path to the spans of lines (0-based, half-open) of changed functions and statements; no path without any."""
+    edited: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Path to the lines (1-based) that are new or different."""
 
     @property
     def key(self) -> str:
@@ -63,6 +67,23 @@ class ProjectDiff:
         )
 
 
+def base_revision(project: Path) -> str:
+    """Return the commit at which the branch of a project left the main one, or HEAD if it is the main one itself.
+
+    Raises ProjectError if the project is not in a git repository or has no branch that may be the main one.
+    """
+    succeeded, _, reason = run_git(project, "rev-parse", "--is-inside-work-tree")
+    if not succeeded:
+        raise ProjectError(
+            f"{project} is not in a git repository ({reason}); a review needs the changes since a commit"
+        )
+    for name in _MAIN_BRANCHES:
+        found, out, _ = run_git(project, "merge-base", "HEAD", name)
+        if found:
+            return out.decode("ascii").strip()
+    raise ProjectError(f"{project} has no branch {' or '.join(_MAIN_BRANCHES)}; name the revision to compare with")
+
+
 def read_diff(snapshot: Snapshot, revision: str) -> ProjectDiff:
     """Return what has changed since a revision.
 
@@ -81,17 +102,20 @@ def read_diff(snapshot: Snapshot, revision: str) -> ProjectDiff:
         )
     commit = out.decode("ascii").strip()
     lines: dict[str, tuple[tuple[int, int], ...]] = {}
+    edited: dict[str, frozenset[int]] = {}
     earlier = _changed_files(snapshot, commit)
     for path in snapshot.code_paths():
         if path in earlier:
-            spans = _changed_lines(path, snapshot.read(path), _old_content(snapshot, commit, earlier[path]))
+            new, old = snapshot.read(path), _old_content(snapshot, commit, earlier[path])
+            spans = _changed_lines(path, new, old)
             if spans:
                 lines[path] = spans
+                edited[path] = frozenset(_edited_lines(new, old or b""))
     if not lines:
         raise NothingToDoError(
             f"no function of {project} has changed since {revision}; there is nothing to inject into"
         )
-    return ProjectDiff(commit, lines)
+    return ProjectDiff(commit, lines, edited)
 
 
 def _changed_files(snapshot: Snapshot, commit: str) -> dict[str, str]:
@@ -131,6 +155,11 @@ def _changed_lines(path: str, new: bytes, old: bytes | None) -> tuple[tuple[int,
     old_units = {(unit.scope, unit.text) for unit in _units(before, before.root, "")}
     spans = [unit.lines for unit in _units(after, after.root, "") if (unit.scope, unit.text) not in old_units]
     return tuple(sorted(spans))
+
+
+def _edited_lines(new: bytes, old: bytes) -> Iterator[int]:
+    for edit in edits(split_lines(old), split_lines(new)):
+        yield from range(edit.new_from + 1, edit.new_to + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,16 @@ from pytest_ssr.campaign.report import (
     time_is_up,
 )
 from pytest_ssr.campaign.results_json import results_json
+from pytest_ssr.campaign.review import (
+    REVIEW_S,
+    Review,
+    changes_until,
+    review_lines,
+    review_of,
+    survivors_to_show,
+)
 from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
-from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines
+from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines, survivors_for_tests
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.escaping import escaped_line
@@ -64,6 +72,8 @@ class InjectPlugin:
             self.json_path = options.json_path(config)
             self.budget_s = options.budget(config)
             self.suggest = sources.number(config, "suggest")
+            self.is_review = options.is_review(config)
+            self.suggest_is_given = sources.given(config, "suggest") is not None
             options.rule_settings(config)
         self.config = config
         self.worker = hasattr(config, "workerinput")
@@ -72,13 +82,19 @@ class InjectPlugin:
         workerinput: dict[str, Any] = getattr(config, "workerinput", {})
         # A worker works on the files that the controller has read: the project may change during the run.
         self.tree_hash: str = workerinput.get("ssr_tree_hash", "")
-        own_deadline = self.start + self.budget_s if self.budget_s is not None else math.inf
+        # A review's time begins when the tests have been measured.
+        has_limit = self.budget_s is not None and not self.is_review
+        own_deadline = self.start + (self.budget_s or 0.0) if has_limit else math.inf
         self.deadline: float = workerinput.get("ssr_deadline", own_deadline)
+        """When no further change is tried."""
+        self.end = self.deadline
+        """When the search for tests ends."""
         self.results: dict[int, CandidateResult] = {}
         self.selected: list[int] = []
         self.enough_from: int | None = None
         self.score: Score | None = None
         self.suggestions = Suggestions(())
+        self.review: Review | None = None
         self.write_error = ""
         self.opened = self.start
 
@@ -108,6 +124,11 @@ class InjectPlugin:
             if measuring is not None:
                 measuring.clear()
         self.start = time.monotonic()
+        if self.is_review and not self.worker:
+            if self.fail_under is None and self.budget_s is None:
+                self.budget_s = REVIEW_S
+            self.end = self.start + self.budget_s if self.budget_s is not None else math.inf
+            self.deadline = changes_until(self.end)
         terminal = self._terminal()
         if terminal is not None:
             terminal.showfspath = False
@@ -262,7 +283,7 @@ class InjectPlugin:
             return
         campaign.take(result)
         self.results[result.index] = result
-        if terminal is not None and self.config.option.verbose >= 0:
+        if terminal is not None and self.config.option.verbose >= (1 if self.is_review else 0):
             done = self.counted_results()
             progress = progress_line(done, self.goal, time.monotonic() - self.start)
             terminal.ensure_newline()
@@ -290,12 +311,15 @@ class InjectPlugin:
             passed = score.gate(self.fail_under) is GateCode.PASSED
             session.exitstatus = pytest.ExitCode.OK if passed else pytest.ExitCode.TESTS_FAILED
         elif is_plain:
-            reached = self.goal.is_reached(results)
-            session.exitstatus = pytest.ExitCode.OK if reached else pytest.ExitCode.TESTS_FAILED
+            done = self.is_review or self.goal.is_reached(results)
+            session.exitstatus = pytest.ExitCode.OK if done else pytest.ExitCode.TESTS_FAILED
         if is_plain:
             self.suggestions = self._suggested(campaign, results)
             if self.suggestions.is_interrupted:
                 session.exitstatus = pytest.ExitCode.INTERRUPTED
+        if self.is_review:
+            is_complete = is_complete or self.goal.is_reached(results)
+            self.review = review_of(campaign, results, self.suggestions.tests, is_complete=is_complete)
         if self.json_path is not None:
             try:
                 self._write_json(self.json_path, campaign, results, score)
@@ -311,7 +335,10 @@ class InjectPlugin:
             terminal.write("\r")
 
         progress = {"progress": show} if terminal is not None and terminal.isatty else {}
-        return suggest_tests(campaign, results, self.suggest, deadline=self.deadline, **progress)
+        survivors = survivors_for_tests(campaign, results, self.suggest)
+        if self.is_review and not self.suggest_is_given:
+            survivors = [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+        return suggest_tests(campaign, survivors, deadline=self.end, **progress)
 
     def _write_json(self, path: Path, campaign: Campaign, results: Sequence[CandidateResult], score: Score) -> None:
         content = results_json(
@@ -324,6 +351,8 @@ class InjectPlugin:
             time_is_up=not self.goal.is_reached(results) and self.is_time_up(),
             suggestions=self.suggestions.tests,
         )
+        if self.review is not None:
+            content["review"] = self.review.to_json()
         data = json.dumps(content, indent=1).encode() + b"\n"
         write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
 
@@ -334,8 +363,10 @@ class InjectPlugin:
             return
         results = self.counted_results()
         terminalreporter.section("ssr")
-        style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs")
-        for kind, line in (*summary_lines(campaign, results, style), *suggestion_lines(self.suggestions.tests)):
+        review = self.review
+        style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs", in_places=review is None)
+        found = suggestion_lines(self.suggestions.tests) if review is None else review_lines(review, self.budget_s)
+        for kind, line in (*summary_lines(campaign, results, style), *found):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
         if self.suggestions.is_interrupted:
             terminalreporter.write_line(INTERRUPTED, red=True)
@@ -346,13 +377,14 @@ class InjectPlugin:
             passed = score.gate(self.fail_under) is GateCode.PASSED
             terminalreporter.write_line(gate_line(score, self.fail_under), green=passed, red=not passed)
         reached, valid = self.goal.is_reached(results), sum(a.status is CandidateStatus.VALID for a in results)
-        if not reached and self.budget_s is not None and self.is_time_up():
+        if not reached and self.budget_s is not None and self.is_time_up() and review is None:
             terminalreporter.write_line(time_is_up(self.budget_s, self.goal, results), red=True)
         elif not reached and not self.goal.changes and exitstatus != pytest.ExitCode.INTERRUPTED:
             terminalreporter.write_line(
                 f"{valid} of {self.goal.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
-        terminalreporter.write_line(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
+        if not campaign.judges_only:
+            terminalreporter.write_line(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
         if self.json_path is not None and not self.write_error:
             terminalreporter.write_line(f"report: {escaped_line(display_path(self.json_path))}")
 

@@ -63,12 +63,17 @@ def fail_under(config: pytest.Config) -> float | None:
 def goal(config: pytest.Config) -> Goal:
     """Return when the session has enough results; raises SettingsError."""
     changes = number(config, "changes")
-    return Goal(number(config, "count"), changes if fail_under(config) is not None else 0)
+    return Goal(number(config, "count"), changes if fail_under(config) is not None or is_review(config) else 0)
 
 
 def judges_only(config: pytest.Config) -> bool:
-    """Return whether the session makes no artifacts: a gate does not, unless a number of them is wanted, too."""
-    return fail_under(config) is not None and given(config, "count") is None
+    """Return whether the session makes no artifacts: a gate and a review do not, unless a number of them is wanted."""
+    return given(config, "count") is None and (fail_under(config) is not None or is_review(config))
+
+
+def is_review(config: pytest.Config) -> bool:
+    """Return whether the session judges changed code, and proves no bug."""
+    return option(config, "diff") is not None and given(config, "count") is None
 
 
 def json_path(config: pytest.Config) -> Path | None:
@@ -237,7 +242,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
     injectors = text_or_default(config, "injector")
     return {
         **runner_arguments(config),
-        "injectors": injectors if fail_under(config) is None else scored_injectors(injectors),
+        "injectors": scored_injectors(injectors) if goal(config).changes else injectors,
         "seed": number(config, "seed"),
         "tests": chosen_tests(config),
         "sources": chosen_sources(config),

@@ -397,6 +397,13 @@ def test_a_pull_request_passes_the_gate_only_with_tests(tmp_path: Path, tests: s
     assert {a["status"] for a in content["attempts"]} == ({"survived"} if status else {"noticed", "survived"})
     assert artifacts(project) == {}
     assert "valid artifacts" not in done.stdout
+    review = run(project, "--ssr-inject", "--ssr-diff", "HEAD~1", "--ssr-json", "out.json")
+    assert review.returncode == 0, review.stdout + review.stderr
+    content = json.loads((project / "out.json").read_text())["review"]
+    assert content["complete"]
+    assert {r["function"] for r in content["remarks"]} == {"scale"}
+    assert all(r["id"] in review.stdout for r in content["remarks"])
+    assert artifacts(project) == {}
     proving = run(project, *gate, "--ssr-count", "1")
     assert proving.returncode == status
     assert bool(artifacts(project)) is (not status)

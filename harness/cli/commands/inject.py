@@ -7,8 +7,10 @@ import json
 import math
 import os
 import time
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
@@ -19,6 +21,7 @@ from harness.injectors.lm import LmInjector, count_line, lm_injectors, lm_names
 from harness.records.job_reports import Stage
 from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
+from harness.settings.survivors import ReviewSettings
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.findings import findings_of
@@ -35,13 +38,16 @@ from pytest_ssr.campaign.report import (
 )
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import results_json
+from pytest_ssr.campaign.review import REVIEW_S, changes_until, review_lines, review_of, survivors_to_show
 from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_injectors
-from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines
+from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines, survivors_for_tests
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
 from pytest_ssr.extensions import Extensions
+from pytest_ssr.injectors.revision_filter import base_revision
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
+from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.candidate_result import CandidateResult, Goal
 from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.settings import budget_seconds
@@ -54,30 +60,49 @@ _PER_CHANGE = 3
 
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
+    return _inject(settings)
+
+
+def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
+    """Return the exit code. is_compact: whether JSON has the remarks of a review, and not all changes."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
     use_mirrors(settings.instances.mirror)
     extensions = extensions_of_sources([settings.repo], conftest=settings.conftest, ray=settings.ray)
     report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
-    deadline = math.inf if budget_s is None else time.monotonic() + budget_s
+    if budget_s is None and settings.is_review and settings.limit is None:
+        budget_s = REVIEW_S
+    # A review's time begins when the tests have been measured.
+    deadline = math.inf if budget_s is None or settings.is_review else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
     with until(deadline):
         campaign = _opened(settings, extensions, terminal, budget_s)
-        if isinstance(campaign, ExitCode):
-            return campaign
+    if isinstance(campaign, ExitCode):
+        return campaign
+    if settings.is_review and budget_s is not None:
+        deadline = time.monotonic() + budget_s
+    with until(changes_until(deadline) if settings.is_review else deadline):
         results = _run_candidates(settings, campaign, extensions, terminal)
     goal = goal_of(settings)
     # After an interrupt of the search for tests, nothing more can be drawn.
     is_complete = campaign.is_complete(results)
     score = score_of(results, campaign.snapshot.read, goal, campaign.acceptances, is_complete=is_complete)
-    suggestions = suggest_tests(campaign, results, settings.suggest, deadline=deadline, progress=terminal.status)
+    for_tests = survivors_for_tests(campaign, results, settings.suggest)
+    if settings.is_review and "suggest" not in settings.typed:
+        for_tests = [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+    suggestions = suggest_tests(campaign, for_tests, deadline=deadline, progress=terminal.status)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
     if is_github(os.environ):
         append_job_summary(findings, os.environ)
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
-    done = score.gate(settings.limit) is GateCode.PASSED if settings.limit is not None else reached
+    done = reached or settings.is_review
+    if settings.limit is not None:
+        done = score.gate(settings.limit) is GateCode.PASSED
+    review = None
+    if settings.is_review:
+        review = review_of(campaign, results, suggestions.tests, is_complete=reached or is_complete)
     models = [injector for injector in campaign.injectors if isinstance(injector, LmInjector)]
     if settings.json:
         content = results_json(
@@ -90,21 +115,26 @@ def inject(settings: InjectSettings) -> int:
             time_is_up=out_of_time,
             suggestions=suggestions.tests,
         )
-        replies = {"replies": [model.to_json() for model in models]} if models else {}
-        print(json.dumps({**content, **replies}, indent=1))
+        own: dict[str, Any] = {"replies": [model.to_json() for model in models]} if models else {}
+        if review is not None:
+            own["review"] = review.to_json()
+        if is_compact and review is not None:
+            content = {"score": content["score"], **own.pop("review"), "exit": ExitCode.DONE if done else ExitCode.NO}
+        print(json.dumps({**content, **own}, indent=1))
         if suggestions.is_interrupted:
             raise KeyboardInterrupt
         return ExitCode.DONE if done else ExitCode.NO
     for line in map(count_line, models):
         terminal.echo(line)
-    for kind, line in summary_lines(campaign, results, SummaryStyle(settings.diffs, "--diffs")):
+    style = SummaryStyle(settings.diffs, "--diffs", in_places=review is None)
+    for kind, line in summary_lines(campaign, results, style):
         terminal.echo(line, kind)
-    for kind, line in suggestion_lines(suggestions.tests):
+    for kind, line in suggestion_lines(suggestions.tests) if review is None else review_lines(review, budget_s):
         terminal.echo(line, kind)
     terminal.echo(score.line, "heading")
     if settings.limit is not None:
         terminal.echo(gate_line(score, settings.limit), "valid" if done else "bad")
-    if out_of_time and budget_s is not None:
+    if out_of_time and budget_s is not None and review is None:
         terminal.echo(time_is_up(budget_s, goal, results), "bad")
     elif not reached and not goal.changes:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
@@ -118,6 +148,14 @@ def inject(settings: InjectSettings) -> int:
     if suggestions.is_interrupted:
         raise KeyboardInterrupt
     return ExitCode.DONE if done else ExitCode.NO
+
+
+def review(settings: ReviewSettings) -> int:
+    """Review what has changed since a revision; the exit code is that of the gate, 0 without one."""
+    require_directory(settings.repo)
+    shared_ones = {item.name for item in fields(settings)} & {item.name for item in fields(InjectSettings)}
+    values = {name: getattr(settings, name) for name in shared_ones}
+    return _inject(InjectSettings(**values, diff=settings.rev or base_revision(settings.repo)), is_compact=True)
 
 
 def _opened(
@@ -134,14 +172,15 @@ def _opened(
         return ExitCode.NO
     except NothingToDoError as error:
         if settings.json:
-            print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
+            remarks = {"remarks": []} if settings.is_review else {}
+            print(json.dumps({"wanted": settings.count, "valid": [], **remarks, "nothing_to_do": str(error)}, indent=1))
         terminal.echo(f"ssr: {error}")
         return ExitCode.DONE
 
 
 def goal_of(settings: InjectSettings) -> Goal:
     """Return when the run has enough results."""
-    return Goal(settings.count, settings.changes if settings.limit is not None else 0)
+    return Goal(settings.count, settings.changes if settings.limit is not None or settings.is_review else 0)
 
 
 def _annotates(settings: InjectSettings) -> bool:
@@ -168,7 +207,7 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         sandbox=project.sandbox or options["sandbox"],
         python=project.python or options["python"],
         test_runner=project.test_runner,
-        injectors=settings.injector if settings.limit is None else scored_injectors(settings.injector),
+        injectors=scored_injectors(settings.injector) if goal_of(settings).changes else settings.injector,
         seed=settings.seed,
         sources=settings.source,
         tests=settings.tests,
@@ -178,16 +217,16 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
         extra_sandboxes=extensions.sandboxes(),
         extra_checks=extensions.checks(),
         model_written=bool(lm_names(settings.injector)),
-        judges_only=settings.limit is not None and "count" not in settings.typed,
+        judges_only=settings.judges_only,
         progress=ProgressLines(live=terminal.status, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
-    if settings.limit is None:
+    if not goal_of(settings).changes:
         campaign.require_artifacts()
     estimate = estimate_line(campaign, settings.count, settings.jobs)
     # With a gate, the number of changes decides how long the run takes.
-    if estimate is not None and settings.limit is None:
+    if estimate is not None and not goal_of(settings).changes:
         terminal.echo(estimate)
     return campaign
 
@@ -213,7 +252,8 @@ def _run_candidates(
     terminal.about(campaign=campaign.key)
 
     def report(result: CandidateResult) -> None:
-        terminal.echo(result_line(result), result.status.value, artifact=result.artifact_id)
+        if not settings.is_review:
+            terminal.echo(result_line(result), result.status.value, artifact=result.artifact_id)
         verdict = campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
         if verdict is not None:
             extensions.observe(verdict)

@@ -1,0 +1,197 @@
+"""Turn the survivors in changed code into remarks for a review: few, one for each line, the most important first."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.survivors import Survivor, ranked
+from pytest_ssr.escaping import escaped, escaped_line
+from pytest_ssr.progress import counted, format_duration
+from pytest_ssr.records.candidate_result import CandidateResult, is_tried
+from pytest_ssr.records.suggested_test import SuggestedTest
+from pytest_ssr.source.syntax_tree import parse, scopes
+
+REVIEW_S = 60.0
+"""The time for changes and tests of a review, after the project's tests have been measured."""
+FOR_CHANGES = 0.7
+"""The share of the time that may be used before tests are looked for."""
+MOST_REMARKS, MOST_IN_FILE = 20, 7
+"""Reviewers do not read more."""
+
+
+def changes_until(deadline: float) -> float:
+    """Return the time after which no further change of a review is tried, so that tests can be looked for.
+
+    deadline: the end of the review; both are times of `time.monotonic`.
+    """
+    return deadline - (deadline - time.monotonic()) * (1 - FOR_CHANGES) if math.isfinite(deadline) else deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One surviving change that a reviewer should look at."""
+
+    result: CandidateResult
+    suggestion: SuggestedTest | None = None
+    """A test that notices the change; None if none was found."""
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        return change_in_words(self.result)
+
+    @property
+    def next_command(self) -> str:
+        """What to do if no test is wanted."""
+        return f'ssr accept {self.result.identity} --reason "..."'
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        result, suggestion = self.result, self.suggestion
+        test = {"folder": suggestion.folder, "content": suggestion.test} if suggestion is not None else None
+        return {
+            "id": result.identity,
+            "path": result.path,
+            "line": result.line,
+            "function": result.scope,
+            "text": self.text,
+            "is_reached": result.is_reached,
+            "shown_by": suggestion.change if suggestion is not None else None,
+            "test": test,
+            "next": self.next_command,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What a campaign that is restricted to changed code found."""
+
+    remarks: Sequence[Remark]
+    more: int
+    """Survivors without a remark, because there are others on the line, in the file, or in all."""
+    tried: int
+    """Changes whose outcome is known."""
+    functions: Sequence[tuple[str, str]]
+    """The changed functions, and the code outside functions of changed files: path and qualified name."""
+    not_tried: Sequence[tuple[str, str]]
+    """Those of them in which no change was tried."""
+    is_complete: bool
+    """Whether all changes were tried."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "remarks": [remark.to_json() for remark in self.remarks],
+            "more": self.more,
+            "tried": self.tried,
+            "complete": self.is_complete,
+            "not_tried": [{"path": path, "function": scope} for path, scope in self.not_tried],
+        }
+
+
+def change_in_words(result: CandidateResult) -> str:
+    """Return a surviving change as a sentence without its place."""
+    old, arrow, new = result.detail.partition(" -> ")
+    change = result.detail or result.operator or result.strategy
+    if arrow:
+        change = f"`{old}` became `{new}`"
+    elif change.endswith(" removed"):
+        change = f"`{change.removesuffix(' removed')}` were removed"
+    elif change.endswith(" added"):
+        change = f"`{change.removesuffix(' added')}` were added"
+    else:
+        change = f"this changed ({change})"
+    if result.is_reached:
+        return f"if {change}, no test would notice"
+    return f"no test runs this: none would notice if {change}"
+
+
+def survivors_to_show(campaign: Campaign, results: Sequence[CandidateResult]) -> tuple[list[Survivor], int]:
+    """Return the survivors that get remarks, and how many others there are; none is equivalent or accepted.
+
+    Those on edited lines come first, then those that matter most; one for each line, at most seven of a file.
+    """
+    edited = campaign.diff.edited if campaign.diff is not None else {}
+    found = ranked(results, campaign.snapshot.read, campaign.acceptances)
+    found = [s for s in found if s.equivalence is None and s.acceptance is None]
+    found.sort(key=lambda s: s.result.line not in edited.get(s.result.path, ()))
+    chosen: dict[tuple[str, int], Survivor] = {}
+    in_file: Counter[str] = Counter()
+    for survivor in found:
+        place = path, _ = survivor.result.path, survivor.result.line
+        if place not in chosen and in_file[path] < MOST_IN_FILE and len(chosen) < MOST_REMARKS:
+            chosen[place] = survivor
+            in_file[path] += 1
+    return list(chosen.values()), len(found) - len(chosen)
+
+
+def review_of(
+    campaign: Campaign,
+    results: Sequence[CandidateResult],
+    suggestions: Sequence[SuggestedTest] = (),
+    *,
+    is_complete: bool,
+) -> Review:
+    """Return the review of the changes that were tried."""
+    survivors, more = survivors_to_show(campaign, results)
+    tests = {s.index: s for s in suggestions if s.test}
+    remarks = [Remark(s.result, tests.get(s.result.index)) for s in survivors]
+    places = _changed_places(campaign)
+    lines = {(result.path, result.line - 1) for result in results}
+    not_tried = [
+        (path, name)
+        for (path, name), (first, end) in places.items()
+        if not any(path == at and first <= line < end for at, line in lines)
+    ]
+    return Review(remarks, more, sum(map(is_tried, results)), list(places), not_tried, is_complete)
+
+
+def review_lines(review: Review, budget_s: float | None) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line) about a review; the kinds are those of `summary_lines`."""
+    shown: dict[int | None, int] = {}
+    for remark in review.remarks:
+        result = remark.result
+        place = f"{escaped_line(result.path)}:{result.line}"
+        yield "missed", f"{place}: {escaped_line(remark.text)}  [{result.identity}]"
+        suggestion = remark.suggestion
+        if suggestion is not None and suggestion.same_as in shown:
+            yield "diff", f"    the test for line {shown[suggestion.same_as]} notices it, too"
+        elif suggestion is not None:
+            shown[suggestion.index] = result.line
+            yield from (("diff", f"    {line}".rstrip()) for line in escaped(suggestion.test).splitlines())
+    if review.more:
+        yield "plain", f"and {counted(review.more, 'survivor')} more, on these lines or less important"
+    tried = len(review.functions) - len(review.not_tried)
+    yield (
+        "heading",
+        f"{counted(len(review.remarks), 'remark')}: {counted(review.tried, 'change')} tried in {tried} of "
+        f"{counted(len(review.functions), 'changed place')}",
+    )
+    if not review.is_complete and budget_s is not None:
+        places = ", ".join(f"{escaped_line(p)} {escaped_line(s)}" for p, s in review.not_tried[:MOST_IN_FILE])
+        rest = f"; not reached: {places}" if places else ""
+        more = len(review.not_tried) - MOST_IN_FILE
+        yield (
+            "missed",
+            f"not all changes were tried in {format_duration(budget_s)}{rest}{f' and {more} more' if more > 0 else ''}",
+        )
+
+
+def _changed_places(campaign: Campaign) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the changed functions and statements that changes may go into, with their lines (0-based, half-open)."""
+    places: dict[tuple[str, str], tuple[int, int]] = {}
+    changed = campaign.diff.lines if campaign.diff is not None else {}
+    for path in sorted(changed.keys() & (campaign.snapshot.allowed or ())):
+        source = parse(path, campaign.snapshot.read(path))
+        functions = [s for s in scopes(source) if s.kind == "function"] if source is not None else []
+        for first, end in changed[path]:
+            inside = [s.qualname for s in functions if first < s.line <= end]
+            # The outermost function comes first; a statement outside functions has no name.
+            places[path, inside[0] if inside else f"line {first + 1}"] = (first, end)
+    return places
