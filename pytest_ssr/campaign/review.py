@@ -61,6 +61,7 @@ class Remark:
             "line": result.line,
             "function": result.scope,
             "text": self.text,
+            "diff": result.diff,
             "is_reached": result.is_reached,
             "shown_by": suggestion.change if suggestion is not None else None,
             "test": test,

@@ -172,7 +172,7 @@ def _opened(
         return ExitCode.NO
     except NothingToDoError as error:
         if settings.json:
-            remarks = {"remarks": []} if settings.is_review else {}
+            remarks: dict[str, Any] = {"remarks": []} if settings.is_review else {}
             print(json.dumps({"wanted": settings.count, "valid": [], **remarks, "nothing_to_do": str(error)}, indent=1))
         terminal.echo(f"ssr: {error}")
         return ExitCode.DONE
