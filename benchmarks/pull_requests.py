@@ -180,9 +180,9 @@ def _lines(done: Sequence[Replay]) -> Iterator[str]:
         remarks = [remark for r in reviewed for remark in r.remarks]
         wrong, tested = sum(len(r.wrong) for r in reviewed), sum(bool(remark["test"]) for remark in remarks)
         yield (
-            f"From the command to the answer, without one run of the tests: median {statistics.median(own):.0f} s, "
-            f"worst {own[-1]:.0f} s. Remarks: {len(remarks)}, {len(remarks) / len(reviewed):.1f} a change; with a test: "
-            f"{tested}. Noticed in a cold run, so wrong: {wrong}.\n"
+            f"From command to answer, without one run of the tests: median {statistics.median(own):.0f} s, "
+            f"worst {own[-1]:.0f} s. Remarks: {len(remarks)}, {len(remarks) / len(reviewed):.1f} a change; with a "
+            f"test: {tested}. Noticed in a cold run, so wrong: {wrong}.\n"
         )
     yield "| project | commit | tests, s | answer, s | tried | remarks | with a test | wrong | not complete |"
     yield "|---|---|---|---|---|---|---|---|---|"
