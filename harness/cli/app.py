@@ -75,6 +75,7 @@ class OwnTrainer(NamedTuple):
 COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),
+    "merge": Command("commands:MergeSettings", "merge:merge"),
     "list": Command("commands:ListSettings", "artifacts:list_store"),
     "show": Command("commands:ShowSettings", "show:show"),
     "grade": Command("commands:GradeSettings", "artifacts:grade"),

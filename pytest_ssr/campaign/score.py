@@ -47,7 +47,9 @@ class GateCode(StrEnum):
     UNDER = "under"
     """The score is under the limit."""
     TOO_FEW = "too-few"
-    """Too few changes were tried to decide, and there are more of them."""
+    """Too few changes were tried to decide, and there are more of them, or none of them could be tried."""
+    CUT = "cut"
+    """The run ended before it had tried the changes that it was to try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Score:
     """Whether as many changes were tried as the user asked for."""
     left_out: Mapping[LeftOut, int] = field(default_factory=dict)
     """How many results do not count, by the reason."""
+    is_cut: bool = False
+    """Whether the time budget or an interrupt ended the run before it had tried what was planned."""
 
     @property
     def rate(self) -> float | None:
@@ -82,10 +86,14 @@ class Score:
     def gate(self, fail_under: float) -> GateCode:
         """Return whether the score reaches a limit in percent.
 
-        Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes.
+        Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes. It
+        does not pass if changes are left to try, or if nothing proves of any change that the tests ran it.
         """
+        if self.is_cut:
+            return GateCode.CUT
         enough = self.tried >= FEWEST_CHANGES or (self.is_planned and self.tried > 0)
-        if not enough and not self.is_complete:
+        is_unproven = not self.tried and self.left_out.get(LeftOut.NOT_JUDGED, 0) > 0
+        if is_unproven or (not enough and not self.is_complete):
             return GateCode.TOO_FEW
         # Rounding errors of a share must not decide: 7 of 10 reach 70 %.
         if self.rate is None or 100 * self.noticed >= fail_under * self.tried - 1e-9:
@@ -122,7 +130,12 @@ class Score:
 
 
 def score_of(
-    results: Sequence[CandidateResult], read: Callable[[str], bytes], goal: Goal, *, is_complete: bool = False
+    results: Sequence[CandidateResult],
+    read: Callable[[str], bytes],
+    goal: Goal,
+    *,
+    is_complete: bool = False,
+    is_cut: bool = False,
 ) -> Score:
     """Return the score of results.
 
@@ -131,13 +144,15 @@ def score_of(
     not-exercised changes and those whose failures do not repeat, because nothing is known of them; probably equivalent
     ones, noticed or not; combinations, because they consist of several changes.
 
-    read: returns the original content of a file. is_complete: whether these are all candidates of the project.
+    read: returns the original content of a file. is_complete: whether these are all candidates of the project. is_cut:
+    whether the run ended before it had tried what was planned.
     """
     reasons = [left_out(result, read) for result in results]
     scored = [result for result, reason in zip(results, reasons, strict=True) if reason is None]
-    is_planned = bool(goal.changes) and goal.is_reached(results)
+    # The goal of a shard is reached whatever becomes of its candidates.
+    is_planned = bool(goal.changes) and sum(map(is_tried, results)) >= goal.changes
     others = Counter(reason for reason in reasons if reason is not None)
-    return Score(count_noticed(scored), len(scored), is_complete, is_planned, others)
+    return Score(count_noticed(scored), len(scored), is_complete, is_planned, others, is_cut)
 
 
 def left_out(result: CandidateResult, read: Callable[[str], bytes]) -> LeftOut | None:
@@ -177,6 +192,10 @@ def gate_line(score: Score, fail_under: float) -> str:
             return f"the score reaches {limit}"
         case GateCode.UNDER:
             return f"the score is under {limit}"
+        case GateCode.CUT:
+            return f"the run was cut, so that the score is not compared with {limit}; raise the time, or go on with it"
+        case GateCode.TOO_FEW if score.is_complete:
+            return f"nothing proves that the tests ran a change, so that there is no score to compare with {limit}"
         case GateCode.TOO_FEW:
             return (
                 f"too few changes were tried to compare the score with {limit}: {score.tried} of at least "

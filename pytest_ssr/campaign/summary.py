@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.facts import CampaignFacts
 from pytest_ssr.campaign.report import changes_by_location, rejections, result_line, runs_line, set_aside_line, shorten
 from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.progress import counted
@@ -28,9 +28,16 @@ class SummaryStyle:
 
 
 def summary_lines(
-    campaign: Campaign, results: Sequence[CandidateResult], style: SummaryStyle
+    campaign: CampaignFacts,
+    results: Sequence[CandidateResult],
+    style: SummaryStyle,
+    *,
+    read: Callable[[str], bytes],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff."""
+    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff.
+
+    read: returns the original content of a file.
+    """
     valid = [a for a in results if a.status is CandidateStatus.VALID]
     if not campaign.judges_only:
         yield "heading", f"valid artifacts: {len(valid)}"
@@ -43,17 +50,16 @@ def summary_lines(
         yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
     if results:
         yield "heading", runs_line(results)
-    set_aside = campaign.set_aside_since()
-    if set_aside:
-        yield "plain", set_aside_line(set_aside)
-    if line := _skipped_line(campaign.skipped_counts()):
+    if campaign.set_aside_since:
+        yield "plain", set_aside_line(campaign.set_aside_since)
+    if line := _skipped_line(campaign.skipped):
         yield "plain", line
     for status, word in _NOT_JUDGED.items():
         unproven = [a for a in results if a.status is status]
         if unproven:
             changes = "change" if len(unproven) == 1 else "changes"
             yield "plain", f"{word}: {len(unproven)} {changes} ({shorten(str(unproven[0].reason))})"
-    yield from _survivor_lines(ranked(results, campaign.snapshot.read), results, style)
+    yield from _survivor_lines(ranked(results, read), results, style)
 
 
 def _concentration_line(results: Sequence[CandidateResult]) -> str:

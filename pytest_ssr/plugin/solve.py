@@ -132,7 +132,7 @@ class SolvePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Collect the attempts."""
-        return collect_artifacts(session, SolvedNode, self.directories, self)
+        return collect_artifacts(session, SolvedNode, dict(enumerate(self.directories)), self)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
