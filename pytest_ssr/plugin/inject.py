@@ -399,7 +399,7 @@ class InjectPlugin:
             terminalreporter.write_line(f"report: {escaped_line(display_path(self.json_path))}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
-    def show_ending(self) -> Generator[None, object, object]:
+    def pytest_last_line(self) -> Generator[None, object, object]:
         """Write how many changes were tried as the very last line, after pytest's own."""
         result = yield
         terminal = self._terminal()

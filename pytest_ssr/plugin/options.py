@@ -95,6 +95,13 @@ def judges_only(config: pytest.Config) -> bool:
     return fail_under(config) is not None and given(config, "count") is None
 
 
+def require_no_shard(config: pytest.Config) -> None:
+    """Raise SettingsError if a shard was asked for; a file sets options for all sessions."""
+    value = given(config, "shard")
+    if value is not None and value.is_typed:
+        raise SettingsError(f"{value.source} is for --ssr-inject and --ssr-validate, not for --ssr-solve")
+
+
 def json_path(config: pytest.Config) -> Path | None:
     """Return the file for the results, or None; raises SettingsError if it cannot be written."""
     name: str | None = config.option.ssr_json

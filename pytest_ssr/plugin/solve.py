@@ -101,6 +101,7 @@ class SolvePlugin:
         self.config = config
         self._grades: list[bool | None] = []
         with options.user_errors():
+            options.require_no_shard(config)
             self.count: int = sources.number(config, "attempts")
             self.directories: list[Path] = []
             for name in config.option.ssr_solve:

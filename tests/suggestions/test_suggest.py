@@ -15,10 +15,10 @@ from plain import plain_python
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
-from pytest_ssr.campaign.factory import open_campaign
-from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.ending import Ending
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.facts import facts_of
+from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import score_of
 from pytest_ssr.campaign.suggested_tests import suggest_tests
