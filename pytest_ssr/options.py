@@ -213,7 +213,10 @@ class PluginSettings:
         None, "SCORE", "fail if the tests notice less than this share of the tried changes, in percent", bound=PERCENT
     )
     changes: int = option(
-        100, "N", "with a fail-under: changes to try, however many of them become artifacts", bound=AT_LEAST_1
+        100,
+        "N",
+        "with a fail-under or a shard: changes to try, however many of them become artifacts",
+        bound=AT_LEAST_1,
     )
     shard: str | None = option(
         None,

@@ -20,6 +20,18 @@ from pytest_ssr.plugin.inject import InjectPlugin
 InjectPlugin.is_time_up = lambda self: len(self.results) >= {TRIED}
 """
 """The time budget ends after so many changes."""
+INTERRUPTING = f"""\
+from pytest_ssr.plugin.inject import InjectPlugin
+
+
+def enough_before(self, index):
+    if len(self.results) >= {TRIED}:
+        raise KeyboardInterrupt
+    return False
+
+
+InjectPlugin.enough_before = enough_before
+"""
 
 
 @pytest.mark.long
@@ -96,6 +108,22 @@ def test_a_session_that_its_time_budget_cuts_fails_and_says_so(
     assert done.stdout.splitlines()[-1].startswith(f"ssr: {'shard 1/2: ' if gate is None else ''}cut by the time ")
     for path in (project / ".ssr" / "shards").rglob("*.json"):
         assert json.loads(path.read_text())["ending"] == "time"
+
+
+@pytest.mark.any_pytest
+def test_an_interrupted_session_says_what_it_has_tried(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "interrupting.py").write_text(INTERRUPTING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    gate = ("--ssr-fail-under=0", "--ssr-changes=22", "--ssr-shard=1/1", "--ssr-json=../out.json")
+    done = run(project, "--ssr-inject", "-p", "interrupting", *gate)
+    assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"ssr: shard 1/1: interrupted: {TRIED} of 22 planned changes tried"
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert (content["ending"]["cut"], content["score"]["gate"]) == ("interrupt", "cut")
+    (record,) = (project / ".ssr" / "shards").rglob("*.json")
+    assert json.loads(record.read_text())["ending"] == "interrupted"
 
 
 @pytest.mark.long

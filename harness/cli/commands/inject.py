@@ -154,7 +154,8 @@ def _opened(
     except TimeBudgetError:
         assert budget_s is not None
         if settings.json:
-            print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
+            ending = Ending.of(goal_of(settings), (), Cut.TIME).to_json()
+            print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True, "ending": ending}, indent=1))
         terminal.echo(ended_while_measuring(budget_s), "bad")
         return ExitCode.NO
     except NothingToDoError as error:
