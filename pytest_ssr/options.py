@@ -217,7 +217,16 @@ class PluginSettings:
         None, "WHAT", "new: fail if a change survives that .ssr-accepted.toml does not accept", choices=lambda: FAIL_ON
     )
     changes: int = option(
-        100, "N", "with a fail-under: changes to try, however many of them become artifacts", bound=AT_LEAST_1
+        100,
+        "N",
+        "with a fail-under or a shard: changes to try, however many of them become artifacts",
+        bound=AT_LEAST_1,
+    )
+    shard: str | None = option(
+        None,
+        "I/N",
+        "do the work of one of N machines, such as 2/5: every Nth of the first --ssr-changes changes, or of the "
+        "artifacts to validate; ssr merge joins the results",
     )
     suggest: int = option(
         0, "N", "suggest tests for this many of the changes that no test noticed (default: none)", bound=AT_LEAST_0

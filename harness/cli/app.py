@@ -78,6 +78,7 @@ COMMANDS = {
     "accept": Command("survivors:AcceptSettings", "accept:accept"),
     "feedback": Command("survivors:FeedbackSettings", "accept:feedback"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),
+    "merge": Command("commands:MergeSettings", "merge:merge"),
     "list": Command("commands:ListSettings", "artifacts:list_store"),
     "show": Command("commands:ShowSettings", "show:show"),
     "grade": Command("commands:GradeSettings", "artifacts:grade"),

@@ -33,6 +33,7 @@ from pytest_ssr.options import (
     switch,
 )
 from pytest_ssr.records.reasons import Rule
+from pytest_ssr.records.shard import COUNT_IS_NOT_SPLIT, SUGGEST_IS_NOT_SPLIT, Shard
 from pytest_ssr.settings import budget_seconds, limit_of
 
 SHELLS = ("bash", "fish", "zsh")
@@ -79,6 +80,11 @@ class InjectSettings(CommandSettings):
     fail_under: float | None = shared("fail_under")
     fail_on: str | None = shared("fail_on")
     changes: int = shared("changes")
+    shard: str | None = shared(
+        "shard",
+        help="do the work of one of N machines, such as 2/5: every Nth of the first --changes changes; ssr merge joins "
+        "the results",
+    )
     suggest: int = shared("suggest")
     jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
     ray: str = ray_option()
@@ -102,7 +108,7 @@ class InjectSettings(CommandSettings):
     @property
     def is_review(self) -> bool:
         """Whether it judges changed code, and proves no bug."""
-        return self.diff is not None and "count" not in self.typed
+        return self.diff is not None and "count" not in self.typed and self.shard is None
 
     @property
     def judges_only(self) -> bool:
@@ -121,6 +127,18 @@ class InjectSettings(CommandSettings):
         _require_here(self.injector, self.ray)
         if self.time:
             budget_seconds(self.time, option="--time")
+        if self.part is None:
+            return
+        if "count" in self.typed and self.limit is None:
+            message = COUNT_IS_NOT_SPLIT.format(option="--count")
+            raise SettingsError(f"{message}; use --changes", option="count")
+        if self.suggest:
+            raise SettingsError(f"--suggest {SUGGEST_IS_NOT_SPLIT}", option="suggest")
+
+    @property
+    def part(self) -> Shard | None:
+        """The part of the work that this run does; None for all of it."""
+        return Shard.parse(self.shard, option="--shard") if self.shard else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +148,51 @@ class ValidateSettings(CommandSettings):
     example: ClassVar[str] = "ssr validate .ssr/artifacts --repo ."
     path: Path = required("PATH", "an artifact, or a folder of artifacts", is_argument=True)
     repo: Path = option(Path(), "REPO", "the project's top directory")
+    shard: str | None = shared(
+        "shard",
+        help="validate the part of one of N machines, such as 2/5: every Nth artifact; ssr merge joins the results",
+    )
     per_hunk: bool = shared("per_hunk")
     by_script: bool = shared("by_script")
-    store: Path | None = shared("store", help="store for the copy of the project (default: a temporary folder)")
+    store: Path | None = shared(
+        "store",
+        help="store for the copy of the project, and of a shard for the results (default: a temporary folder; of a "
+        "shard: REPO/.ssr)",
+    )
     execution: ExecutionSettings = section(ExecutionSettings)
+
+    def check(self) -> None:
+        """Refuse what is not a shard."""
+        if self.shard:
+            Shard.parse(self.shard, option="--shard")
+
+    @property
+    def part(self) -> Shard | None:
+        """The part of the artifacts that this run validates; None for all of them."""
+        return Shard.parse(self.shard, option="--shard") if self.shard else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSettings(CommandSettings):
+    """Join the results of all shards of an injection or a validation, as if one machine had done the work."""
+
+    example: ClassVar[str] = "ssr merge shards/* --into merged --fail-under 80 --html report"
+    stores: tuple[Path, ...] = required(
+        "STORE", "the stores of the shards, each with the results of one or several", is_argument=True
+    )
+    into: Path = required("DIR", "the store for the joined results; one that does not exist is created")
+    fail_under: float | None = shared(
+        "fail_under",
+        help="fail if the tests notice less than this share of the tried changes, in percent (default: what the "
+        "shards were given)",
+    )
+    diffs: bool = switch("show the diff of each change that no test detected")
+    html: Path | None = shared("html")
+    sarif: Path | None = shared("sarif")
+    junit: Path | None = option(
+        None, "FILE", "write a test case for each change into this file, as JUnit XML", is_own=True, is_personal=True
+    )
+    annotations: str = shared("annotations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

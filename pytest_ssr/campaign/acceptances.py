@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from itertools import pairwise
@@ -19,9 +19,10 @@ from pathlib import Path
 
 from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
 from pytest_ssr.project.report_marks import ACCEPTED_FILE
+from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.decoding import of_shape
-from pytest_ssr.source.change_identity import replaced_units
+from pytest_ssr.source.change_identity import replaced_units, unit_hashes
 from pytest_ssr.storage.synced_files import write_synced
 
 _HEADER = "# Changes that no test notices, and what was decided about them. Written by `ssr accept`.\n"
@@ -76,6 +77,8 @@ class Acceptances:
 
     entries: Sequence[Acceptance] = ()
     today: date = date.min
+    stale: Sequence[Acceptance] = ()
+    """The entries whose functions are no longer as they were, as far as `checked` has looked."""
 
     def of(self, result: CandidateResult) -> Acceptance | None:
         """Return the entry that accepts a surviving change; None if none holds."""
@@ -91,9 +94,21 @@ class Acceptances:
         """Return whether a change is of a kind that was called not useful: made by the same operator."""
         return any(e.kind is AcceptanceKind.NOT_USEFUL and e.operator == result.operator for e in self.entries)
 
-    def stale(self, units: Collection[str]) -> list[Acceptance]:
-        """Return the entries whose functions are no longer as they were. units: the hashes of those of the project."""
-        return [e for e in self.entries if not all(unit in units for unit in replaced_units(e.id))]
+    @property
+    def ended(self) -> list[Acceptance]:
+        """The entries whose last day has passed."""
+        return [entry for entry in self.entries if self.has_ended(entry)]
+
+    def checked(self, snapshot: Snapshot) -> Acceptances:
+        """Return these with the stale ones among them. snapshot: the project's files as they are now."""
+        if not self.entries:
+            return self
+        units = unit_hashes(snapshot.read(path) for path in snapshot.code_paths())
+        stale = [e for e in self.entries if not all(unit in units for unit in replaced_units(e.id))]
+        return replace(self, stale=stale)
+
+
+NO_ACCEPTANCES = Acceptances()
 
 
 def read_acceptances(project: Path, *, today: date | None = None) -> Acceptances:

@@ -99,21 +99,24 @@ class Campaign:
             injectors = [restrict_to_diff(injector, diff) for injector in injectors]
         _require_reachable(runner.settings, self.baseline, allowed)
         self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
-        self.key = key_of(
-            code_hash(),
-            snapshot.tree_hash,
-            runner.interpreter.environment_hash,
-            runner.provider.name,
-            runner.settings.key(),
-            identities(injectors, snapshot),
-            seed,
-            sorted(sources),
-            self.tests,
-            names_of(self.extra_checks),
-            *([diff.key] if diff is not None else ()),
-            *([runner.test_runner] if runner.test_runner != PYTEST else ()),
-            *(["judges only"] if judges_only else ()),
-        )
+        conditions = {
+            "version": code_hash(),
+            "files": snapshot.tree_hash,
+            "environment": runner.interpreter.environment_hash,
+            "sandbox": runner.provider.name,
+            "limits": runner.settings.key(),
+            "injectors": identities(injectors, snapshot),
+            "seed": seed,
+            "sources": sorted(sources),
+            "tests": self.tests,
+            "checks": names_of(self.extra_checks),
+            **({"diff": diff.key} if diff is not None else {}),
+            **({"test runner": runner.test_runner} if runner.test_runner != PYTEST else {}),
+            **({"gate": "judges only"} if judges_only else {}),
+        }
+        self.conditions = {name: str(value) for name, value in conditions.items()}
+        """What the results depend on."""
+        self.key = key_of(*self.conditions.values())
         self.folder = f"attempts/{self.key}"
         self.ending = threading.Event()
         self._drawing = threading.Lock()
@@ -164,6 +167,10 @@ class Campaign:
                     return None
                 self._drawn.append(following)
             return self._drawn[index]
+
+    def count(self, most: int) -> int:
+        """Return how many candidates there are, at most `most`."""
+        return most if self.candidate(most - 1) is not None else len(self._drawn)
 
     def is_complete(self, results: Sequence[CandidateResult]) -> bool:
         """Return whether results, in order, are those of all candidates."""

@@ -192,7 +192,7 @@ def open_campaign(
         diff=diff,
         judges_only=judges_only,
         progress=progress,
-        acceptances=acceptances,
+        acceptances=acceptances.checked(runner.snapshot),
     )
     record_start(campaign)
     return campaign

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ssr.campaign.acceptances import Acceptance, Acceptances, read_acceptances
 from pytest_ssr.campaign.score import Score, count_noticed, is_scored
 from pytest_ssr.campaign.survivors import Survivor, ranked
-from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import name_of
 from pytest_ssr.records.artifact import read_artifact
@@ -173,6 +173,16 @@ def campaign_findings(store: Store, beginning: str) -> Findings | None:
     """Return the findings of the campaign whose key begins with a string; None if not exactly one does."""
     records = [r for r in _records(store) if r.key.startswith(beginning)]
     return _stored_findings(store, records[0]) if len(records) == 1 else None
+
+
+def findings_with(
+    store: Store, key: str, results: Sequence[CandidateResult], acceptances: Acceptances | None = None
+) -> Findings:
+    """Return the findings of the campaign with a key from some results; raises StoreError without its record."""
+    record = _read(store, key)
+    if record is None:
+        raise StoreError(f"{store.root} has no record of the campaign {key}, or it is damaged")
+    return _findings(store, record, results, acceptances)
 
 
 def _records(store: Store) -> list[CampaignRecord]:

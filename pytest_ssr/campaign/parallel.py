@@ -53,24 +53,27 @@ def run_candidates(
 ) -> list[CandidateResult]:
     """Return the results up to the one that reaches the goal, in order of their index, at most `most` of them.
 
+    A goal with indices decides alone which candidates are tried.
+
     units: make the attempts at the source's candidates, by their index: a result that is stored or new, None past the
     last one. report: called with each result, in order, once all results
     before it are there. progress: called with the results in order so far. only: filters out results that do not count.
     """
     done: dict[int, CandidateResult] = {}
     running: set[Future[CandidateResult | None]] = set()
-    following, last, reported = 0, most, 0
+    order = goal.indices if goal.indices is not None else range(most)
+    following, last, reported = 0, len(order), 0
     with units as started:
         try:
             while True:
-                prefix = goal.prefix(only(_unbroken(done)))
+                prefix = goal.prefix(only(_unbroken(done, order)))
                 for result in prefix[reported:]:
                     report(result)
                 reported = len(prefix)
                 enough = goal.is_reached(prefix)
                 while not enough and len(running) < started.slots and following < last:
                     try:
-                        running.add(started.submit(following))
+                        running.add(started.submit(order[following]))
                     except TimeBudgetError:
                         # The budget ended while the attempt was prepared.
                         last = following
@@ -102,6 +105,6 @@ def run_candidates(
     return prefix
 
 
-def _unbroken(done: Mapping[int, CandidateResult]) -> list[CandidateResult]:
-    """Return the results from index 0 up to the first that is still missing."""
-    return [done[i] for i in takewhile(done.__contains__, range(len(done)))]
+def _unbroken(done: Mapping[int, CandidateResult], order: range) -> list[CandidateResult]:
+    """Return the results from the first index of the order up to the first that is still missing."""
+    return [done[i] for i in takewhile(done.__contains__, order)]

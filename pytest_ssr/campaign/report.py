@@ -11,6 +11,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.progress import counted, format_duration
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
+from pytest_ssr.records.shard import Shard
 from pytest_ssr.records.test_run import SetAside
 
 # The cost of a valid bug, including the candidates that were rejected or survived before it: 1.6 to 2.8 suite runs on
@@ -37,6 +38,8 @@ def shorten(text: str) -> str:
 
 def goal_line(goal: Goal) -> str:
     """Return what a run does."""
+    if goal.indices is not None:
+        return f"trying {counted(len(goal.indices), 'change')}, the part of this shard"
     if goal.changes:
         return f"trying {goal.changes} changes; the tests should notice them"
     bugs = "1 bug is" if goal.count == 1 else f"{goal.count} bugs are"
@@ -67,6 +70,11 @@ def time_is_up(budget_s: float, goal: Goal, results: Sequence[CandidateResult]) 
         f"the time budget of {format_duration(budget_s)} has ended: {sum(map(goal.counts, results))} of {goal.wanted} "
         "reached; run the same command to continue"
     )
+
+
+def shard_gate_line(shard: Shard, fail_under: float) -> str:
+    """Return the line for a shard whose score a gate does not judge."""
+    return f"the score of all {shard.of} shards is compared with {fail_under:g} % when ssr merge joins them"
 
 
 def ended_while_measuring(budget_s: float) -> str:

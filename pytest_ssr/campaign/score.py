@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pytest_ssr.campaign.acceptances import Acceptances
+from pytest_ssr.campaign.acceptances import NO_ACCEPTANCES, Acceptances
 from pytest_ssr.campaign.survivors import equivalence_of
 from pytest_ssr.progress import counted
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal, is_tried
@@ -16,7 +16,6 @@ from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.rate_interval import interval, whole_percent
 from pytest_ssr.settings import NO_SURVIVOR
 
-_NONE = Acceptances()
 FEWEST_CHANGES = 20
 """With fewer, the interval is wider than 40 points around a score of 70 %, so that it decides nothing."""
 # A test failed once, but not reliably, or nobody knows whether because of the change.
@@ -51,7 +50,9 @@ class GateCode(StrEnum):
     UNDER = "under"
     """The score is under the limit."""
     TOO_FEW = "too-few"
-    """Too few changes were tried to decide, and there are more of them."""
+    """Too few changes were tried to decide, and there are more of them, or none of them could be tried."""
+    CUT = "cut"
+    """The run ended before it had tried the changes that it was to try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Score:
     """Whether as many changes were tried as the user asked for."""
     left_out: Mapping[LeftOut, int] = field(default_factory=dict)
     """How many results do not count, by the reason."""
+    is_cut: bool = False
+    """Whether the time budget or an interrupt ended the run before it had tried what was planned."""
 
     @property
     def rate(self) -> float | None:
@@ -86,10 +89,14 @@ class Score:
     def gate(self, fail_under: float) -> GateCode:
         """Return whether the score reaches a limit in percent.
 
-        Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes.
+        Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes. It
+        does not pass if changes are left to try, or if nothing proves of any change that the tests ran it.
         """
+        if self.is_cut:
+            return GateCode.CUT
         enough = self.tried >= FEWEST_CHANGES or (self.is_planned and self.tried > 0)
-        if not enough and not self.is_complete:
+        is_unproven = not self.tried and self.left_out.get(LeftOut.NOT_JUDGED, 0) > 0
+        if is_unproven or (not enough and not self.is_complete):
             return GateCode.TOO_FEW
         # Rounding errors of a share must not decide: 7 of 10 reach 70 %.
         if self.rate is None or 100 * self.noticed >= fail_under * self.tried - 1e-9:
@@ -129,9 +136,10 @@ def score_of(
     results: Sequence[CandidateResult],
     read: Callable[[str], bytes],
     goal: Goal,
-    acceptances: Acceptances = _NONE,
+    acceptances: Acceptances = NO_ACCEPTANCES,
     *,
     is_complete: bool = False,
+    is_cut: bool = False,
 ) -> Score:
     """Return the score of results.
 
@@ -140,16 +148,20 @@ def score_of(
     not-exercised changes and those whose failures do not repeat, because nothing is known of them; probably equivalent
     ones, noticed or not; survivors that the team has accepted; combinations, because they consist of several changes.
 
-    read: returns the original content of a file. is_complete: whether these are all candidates of the project.
+    read: returns the original content of a file. is_complete: whether these are all candidates of the project. is_cut:
+    whether the run ended before it had tried what was planned.
     """
     reasons = [left_out(result, read, acceptances) for result in results]
     scored = [result for result, reason in zip(results, reasons, strict=True) if reason is None]
-    is_planned = bool(goal.changes) and goal.is_reached(results)
+    # The goal of a shard is reached whatever becomes of its candidates.
+    is_planned = bool(goal.changes) and sum(map(is_tried, results)) >= goal.changes
     others = Counter(reason for reason in reasons if reason is not None)
-    return Score(count_noticed(scored), len(scored), is_complete, is_planned, others)
+    return Score(count_noticed(scored), len(scored), is_complete, is_planned, others, is_cut)
 
 
-def left_out(result: CandidateResult, read: Callable[[str], bytes], acceptances: Acceptances = _NONE) -> LeftOut | None:
+def left_out(
+    result: CandidateResult, read: Callable[[str], bytes], acceptances: Acceptances = NO_ACCEPTANCES
+) -> LeftOut | None:
     """Return why a result does not count in the score, or None if it does; see `score_of`."""
     if result.status is CandidateStatus.TIMED_OUT:
         return LeftOut.TIMED_OUT
@@ -164,7 +176,7 @@ def left_out(result: CandidateResult, read: Callable[[str], bytes], acceptances:
     return LeftOut.ACCEPTED if acceptances.of(result) is not None else None
 
 
-def is_scored(result: CandidateResult, read: Callable[[str], bytes], acceptances: Acceptances = _NONE) -> bool:
+def is_scored(result: CandidateResult, read: Callable[[str], bytes], acceptances: Acceptances = NO_ACCEPTANCES) -> bool:
     """Return whether a result counts in the score; see `score_of`."""
     return left_out(result, read, acceptances) is None
 
@@ -191,6 +203,10 @@ def gate_line(score: Score, fail_under: float) -> str:
             return f"{counted(new, 'change')} survived; a test for each, or ssr accept ID --reason TEXT"
         case GateCode.UNDER:
             return f"the score is under {limit}"
+        case GateCode.CUT:
+            return f"the run was cut, so that the score is not compared with {limit}; raise the time, or go on with it"
+        case GateCode.TOO_FEW if score.is_complete:
+            return f"nothing proves that the tests ran a change, so that there is no score to compare with {limit}"
         case GateCode.TOO_FEW:
             return (
                 f"too few changes were tried to compare the score with {limit}: {score.tried} of at least "

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.acceptances import NO_ACCEPTANCES, Acceptances
+from pytest_ssr.campaign.facts import CampaignFacts
 from pytest_ssr.campaign.report import changes_by_location, rejections, result_line, runs_line, set_aside_line, shorten
 from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.progress import counted
 from pytest_ssr.project.report_marks import ACCEPTED_FILE
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.source.change_identity import unit_hashes
 
 _MOST_PLACES = 10
 _NOT_JUDGED = {CandidateStatus.NOT_EXERCISED: "not exercised", CandidateStatus.UNDECIDED: "undecided"}
@@ -34,9 +34,17 @@ class SummaryStyle:
 
 
 def summary_lines(
-    campaign: Campaign, results: Sequence[CandidateResult], style: SummaryStyle
+    campaign: CampaignFacts,
+    results: Sequence[CandidateResult],
+    style: SummaryStyle,
+    *,
+    read: Callable[[str], bytes],
+    acceptances: Acceptances = NO_ACCEPTANCES,
 ) -> Iterator[tuple[str, str]]:
-    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff."""
+    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff.
+
+    read: returns the original content of a file.
+    """
     valid = [a for a in results if a.status is CandidateStatus.VALID]
     if not campaign.judges_only:
         yield "heading", f"valid artifacts: {len(valid)}"
@@ -49,22 +57,21 @@ def summary_lines(
         yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
     if results:
         yield "heading", runs_line(results)
-    set_aside = campaign.set_aside_since()
-    if set_aside:
-        yield "plain", set_aside_line(set_aside)
-    if line := _skipped_line(campaign.skipped_counts()):
+    if campaign.set_aside_since:
+        yield "plain", set_aside_line(campaign.set_aside_since)
+    if line := _skipped_line(campaign.skipped):
         yield "plain", line
     for status, word in _NOT_JUDGED.items():
         unproven = [a for a in results if a.status is status]
         if unproven:
             changes = "change" if len(unproven) == 1 else "changes"
             yield "plain", f"{word}: {len(unproven)} {changes} ({shorten(str(unproven[0].reason))})"
-    survivors = ranked(results, campaign.snapshot.read, campaign.acceptances)
+    survivors = ranked(results, read, acceptances)
     if style.in_places:
         yield from _survivor_lines([s for s in survivors if s.acceptance is None], results, style)
     if line := _accepted_line(survivors):
         yield "plain", line
-    yield from _doubtful_entries(campaign)
+    yield from _doubtful_entries(acceptances)
 
 
 def _concentration_line(results: Sequence[CandidateResult]) -> str:
@@ -125,16 +132,12 @@ def _accepted_line(survivors: Sequence[Survivor]) -> str:
     return f"accepted survivors ({ACCEPTED_FILE}): {counts}"
 
 
-def _doubtful_entries(campaign: Campaign) -> Iterator[tuple[str, str]]:
+def _doubtful_entries(acceptances: Acceptances) -> Iterator[tuple[str, str]]:
     """Yield lines about accepted survivors that are accepted no longer."""
-    acceptances, snapshot = campaign.acceptances, campaign.snapshot
-    if not acceptances.entries:
-        return
-    ended = [entry for entry in acceptances.entries if acceptances.has_ended(entry)]
-    stale = acceptances.stale(unit_hashes(snapshot.read(path) for path in snapshot.code_paths()))
+    ended, stale = acceptances.ended, acceptances.stale
     for entries, what in (
-        (ended, "no longer accepted, their day has passed"),
-        (stale, "stale, their code has changed"),
+        (ended, "no longer accepted, the day has passed"),
+        (stale, "stale, the code has changed"),
     ):
         if entries:
             shown = ", ".join(

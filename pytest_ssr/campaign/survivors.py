@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from pytest_ssr.campaign.acceptances import Acceptance, Acceptances
+from pytest_ssr.campaign.acceptances import NO_ACCEPTANCES, Acceptance, Acceptances
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -15,7 +15,6 @@ from pytest_ssr.source.equivalence_signs import EquivalenceSign, common_sign
 from pytest_ssr.source.syntax_tree import parse, scopes
 
 _PUBLIC, _EXERCISED, _EQUIVALENT, _NOT_USEFUL = 2.0, 1.0, -4.0, -4.0
-_NONE = Acceptances()
 _SIGNS = {str(sign): sign for sign in EquivalenceSign}
 _HALF_COMPLEX = 10
 """The cyclomatic complexity with half of the most that complexity can add; more is often called too complex."""
@@ -58,7 +57,7 @@ class Survivor:
 
 
 def ranked(
-    results: Sequence[CandidateResult], read: Callable[[str], bytes], acceptances: Acceptances = _NONE
+    results: Sequence[CandidateResult], read: Callable[[str], bytes], acceptances: Acceptances = NO_ACCEPTANCES
 ) -> list[Survivor]:
     """Return the survivors among the results, those that matter most first, then by path and line.
 

@@ -12,7 +12,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.ending import Cut, Ending
 from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.facts import facts_of
 from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
@@ -30,6 +33,7 @@ from pytest_ssr.campaign.report import (
     opening_lines,
     progress_line,
     result_line,
+    shard_gate_line,
     time_is_up,
 )
 from pytest_ssr.campaign.results_json import results_json
@@ -42,6 +46,7 @@ from pytest_ssr.campaign.review import (
     survivors_to_show,
 )
 from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
+from pytest_ssr.campaign.shard_record import InjectionShard
 from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines, survivors_for_tests
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError
@@ -53,6 +58,7 @@ from pytest_ssr.plugin.collection_lines import replace_collection_lines, replace
 from pytest_ssr.plugin.interrupts import INTERRUPTED
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.shard import Shard
 from pytest_ssr.storage.synced_files import write_synced
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
@@ -69,6 +75,7 @@ class InjectPlugin:
         with options.user_errors():
             self.fail_under: float | None = options.fail_under(config)
             self.goal = options.goal(config)
+            self.shard = options.shard(config)
             self.json_path = options.json_path(config)
             self.budget_s = options.budget(config)
             self.suggest = sources.number(config, "suggest")
@@ -92,7 +99,9 @@ class InjectPlugin:
         self.results: dict[int, CandidateResult] = {}
         self.selected: list[int] = []
         self.enough_from: int | None = None
+        self.shard_run: InjectionShard | None = None
         self.score: Score | None = None
+        self.ending: Ending | None = None
         self.suggestions = Suggestions(())
         self.review: Review | None = None
         self.write_error = ""
@@ -115,6 +124,8 @@ class InjectPlugin:
                 )
                 if not self.goal.changes:
                     self.campaign.require_artifacts()
+                if self.shard is not None:
+                    self._begin_shard(self.shard, self.campaign)
         except TimeBudgetError:
             assert self.budget_s is not None
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
@@ -136,6 +147,20 @@ class InjectPlugin:
             self._print_baseline(terminal)
             if not self.config.option.collectonly:
                 self._explain_items(terminal)
+
+    def _begin_shard(self, shard: Shard, campaign: Campaign) -> None:
+        """Restrict the goal to the candidates that exist; a worker learns from the controller how many there are."""
+        workerinput: dict[str, Any] = getattr(self.config, "workerinput", {})
+        if self.worker:
+            self.goal = replace(self.goal, indices=shard.indices(workerinput["ssr_candidates"]))
+        elif not self.config.option.collectonly:
+            self.shard_run = InjectionShard(campaign, shard, self.goal, self.fail_under)
+            self.goal = self.shard_run.goal
+
+    @property
+    def gate(self) -> float | None:
+        """The limit that the score is compared with: of several shards, each has too few changes for that."""
+        return self.fail_under if self.shard is None or self.shard.is_whole else None
 
     def _measuring(self) -> ProgressLines | None:
         """Return the display of the baseline's progress; None in a worker, which measures nothing."""
@@ -183,7 +208,7 @@ class InjectPlugin:
         items: list[pytest.Item] = []
         unnamed = self.worker and not (self.config.option.keyword or self.config.option.deselect)
         with options.user_errors():
-            for index in range(self._most()):
+            for index in self.goal.indices if self.goal.indices is not None else range(self._most()):
                 name = f"{index:05d}"
                 if not unnamed:
                     candidate = campaign.candidate(index)
@@ -304,11 +329,15 @@ class InjectPlugin:
         is_plain = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         # An interrupted run has not tried everything, and may not draw more.
         is_complete = is_plain and campaign.is_complete(results)
-        score = self.score = score_of(
-            results, campaign.snapshot.read, self.goal, campaign.acceptances, is_complete=is_complete
-        )
-        if is_plain and self.fail_under is not None:
-            passed = score.gate(self.fail_under) is GateCode.PASSED
+        cut = self._cut(results, exitstatus, is_complete=is_complete)
+        self.ending = Ending.of(self.goal, results, cut, is_complete=is_complete)
+        if self.shard_run is not None:
+            self.shard_run.end(cut)
+        read, accepted = campaign.snapshot.read, campaign.acceptances
+        score = score_of(results, read, self.goal, accepted, is_complete=is_complete, is_cut=bool(cut))
+        self.score = score
+        if is_plain and self.gate is not None:
+            passed = score.gate(self.gate) is GateCode.PASSED
             session.exitstatus = pytest.ExitCode.OK if passed else pytest.ExitCode.TESTS_FAILED
         elif is_plain:
             done = self.is_review or self.goal.is_reached(results)
@@ -327,6 +356,13 @@ class InjectPlugin:
                 self.write_error = f"{self.json_path} cannot be written: {error.strerror}"
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    def _cut(self, results: Sequence[CandidateResult], exitstatus: int, *, is_complete: bool) -> Cut:
+        """Return what ended the session before it had tried what was planned."""
+        if exitstatus == pytest.ExitCode.INTERRUPTED:
+            return Cut.INTERRUPT
+        is_short = not is_complete and not self.goal.is_reached(results)
+        return Cut.TIME if is_short and self.is_time_up() else Cut.NOTHING
+
     def _suggested(self, campaign: Campaign, results: Sequence[CandidateResult]) -> Suggestions:
         terminal = self._terminal()
 
@@ -341,14 +377,19 @@ class InjectPlugin:
         return suggest_tests(campaign, survivors, deadline=self.end, **progress)
 
     def _write_json(self, path: Path, campaign: Campaign, results: Sequence[CandidateResult], score: Score) -> None:
+        assert self.ending is not None
         content = results_json(
-            campaign,
+            facts_of(campaign),
             self.goal,
             results,
             score,
-            fail_under=self.fail_under,
+            read=campaign.snapshot.read,
+            acceptances=campaign.acceptances,
+            ending=self.ending,
+            fail_under=self.gate,
             seconds=time.monotonic() - self.opened,
-            time_is_up=not self.goal.is_reached(results) and self.is_time_up(),
+            store=campaign.store.root,
+            shard=self.shard,
             suggestions=self.suggestions.tests,
         )
         if self.review is not None:
@@ -365,17 +406,21 @@ class InjectPlugin:
         terminalreporter.section("ssr")
         review = self.review
         style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs", in_places=review is None)
+        read, accepted = campaign.snapshot.read, campaign.acceptances
+        lines = summary_lines(facts_of(campaign), results, style, read=read, acceptances=accepted)
         found = suggestion_lines(self.suggestions.tests) if review is None else review_lines(review, self.budget_s)
-        for kind, line in (*summary_lines(campaign, results, style), *found):
+        for kind, line in (*lines, *found):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
         if self.suggestions.is_interrupted:
             terminalreporter.write_line(INTERRUPTED, red=True)
         if self.write_error:
             terminalreporter.write_line(self.write_error, red=True)
         terminalreporter.write_line(score.line, bold=True)
-        if self.fail_under is not None:
-            passed = score.gate(self.fail_under) is GateCode.PASSED
-            terminalreporter.write_line(gate_line(score, self.fail_under), green=passed, red=not passed)
+        if self.gate is not None:
+            passed = score.gate(self.gate) is GateCode.PASSED
+            terminalreporter.write_line(gate_line(score, self.gate), green=passed, red=not passed)
+        elif self.fail_under is not None and self.shard is not None:
+            terminalreporter.write_line(shard_gate_line(self.shard, self.fail_under))
         reached, valid = self.goal.is_reached(results), sum(a.status is CandidateStatus.VALID for a in results)
         if not reached and self.budget_s is not None and self.is_time_up() and review is None:
             terminalreporter.write_line(time_is_up(self.budget_s, self.goal, results), red=True)
@@ -388,12 +433,24 @@ class InjectPlugin:
         if self.json_path is not None and not self.write_error:
             terminalreporter.write_line(f"report: {escaped_line(display_path(self.json_path))}")
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
+    def pytest_last_line(self) -> Generator[None, object, object]:
+        """Write how many changes were tried as the very last line, after pytest's own."""
+        result = yield
+        terminal = self._terminal()
+        if terminal is not None and self.ending is not None:
+            part = f"shard {self.shard}: " if self.shard is not None else ""
+            terminal.write_line(f"ssr: {part}{self.ending.line}", red=bool(self.ending.cut))
+        return result
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Pass the end of the time budget and the tree to a worker."""
+        """Pass the end of the time budget, the tree and the number of a shard's candidates to a worker."""
         node.workerinput["ssr_deadline"] = self.deadline
         if self.campaign is not None:
             node.workerinput["ssr_tree_hash"] = self.campaign.snapshot.tree_hash
+        if self.shard_run is not None:
+            node.workerinput["ssr_candidates"] = self.shard_run.planned
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +19,28 @@ class ArtifactCollector(pytest.Collector):
     plugin: Any
     """The session plugin that created it."""
     directory: Path
+    index: int
+    """Its index among all artifacts."""
 
 
 def collect_artifacts(
-    session: pytest.Session, kind: type[ArtifactCollector], directories: Sequence[Path], plugin: Any
+    session: pytest.Session, kind: type[ArtifactCollector], directories: Mapping[int, Path], plugin: Any
 ) -> bool | None:
     """Fill a session with the items of artifacts; options such as `-k` select among them as usual.
 
-    kind: the class of the node for each artifact; nodes are named after the bug's diff. Returns None if xdist's workers
-    collect instead.
+    kind: the class of the node for each artifact. directories: by their index among all artifacts; nodes are named
+    after the bug's diff. Returns None if xdist's workers collect instead.
     """
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):
         return None
     items: list[pytest.Item] = []
-    for directory in directories:
+    for index, directory in directories.items():
         name = Path(os.path.relpath(directory, config.invocation_params.dir)).as_posix()
         # pytest writes node ids to the terminal unescaped.
         name = escaped_line(name)
         node: Any = kind.from_parent(session, name=name, nodeid=f"{name}/{BUG}", path=directory / BUG)
-        node.plugin, node.directory = plugin, directory
+        node.plugin, node.directory, node.index = plugin, directory, index
         items.extend(node.collect())
     session.items = items
     config.hook.pytest_collection_modifyitems(session=session, config=config, items=items)

@@ -24,6 +24,7 @@ from pytest_ssr.plugin.sources import given, is_on, names, number, option, proje
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.records.candidate_result import Goal
+from pytest_ssr.records.shard import COUNT_IS_NOT_SPLIT, SUGGEST_IS_NOT_SPLIT, Shard
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings, budget_seconds, limit_of
 from pytest_ssr.storage.store import Store
@@ -38,6 +39,8 @@ _FOR_TESTS = {
     "override_ini": "-o",
 }
 """Options of pytest that say which tests run, and how."""
+_SELECTING = {"keyword": "-k", "deselect": "--deselect"}
+"""Those that select changes by name, too."""
 _MODEL_LIMITS = ("budget_usd", "rollout_usd", "budget_tokens", "budget_calls", "rollout_tokens", "steps")
 
 
@@ -62,8 +65,31 @@ def fail_under(config: pytest.Config) -> float | None:
 
 def goal(config: pytest.Config) -> Goal:
     """Return when the session has enough results; raises SettingsError."""
-    changes = number(config, "changes")
+    changes, part = number(config, "changes"), shard(config)
+    if part is not None:
+        return Goal(number(config, "count"), changes, part.indices(changes))
     return Goal(number(config, "count"), changes if fail_under(config) is not None or is_review(config) else 0)
+
+
+def shard(config: pytest.Config) -> Shard | None:
+    """Return the part of the work that this session does, or None for all of it.
+
+    Raises SettingsError for an option whose effect depends on the work of the other shards.
+    """
+    value = given(config, "shard")
+    if value is None:
+        return None
+    part = Shard.parse(value.text, option=value.source)
+    if not config.option.ssr_inject:
+        return part
+    count = given(config, "count")
+    if count is not None and count.is_typed and fail_under(config) is None:
+        raise SettingsError(f"{COUNT_IS_NOT_SPLIT.format(option=count.source)}; use --ssr-changes")
+    if number(config, "suggest"):
+        raise SettingsError(f"--ssr-suggest {SUGGEST_IS_NOT_SPLIT}")
+    if selecting := [flag for name, flag in _SELECTING.items() if getattr(config.option, name, None)]:
+        raise SettingsError(f"{' and '.join(selecting)} selects changes by name, which a shard does by number")
+    return part
 
 
 def judges_only(config: pytest.Config) -> bool:
@@ -73,7 +99,14 @@ def judges_only(config: pytest.Config) -> bool:
 
 def is_review(config: pytest.Config) -> bool:
     """Return whether the session judges changed code, and proves no bug."""
-    return option(config, "diff") is not None and given(config, "count") is None
+    return option(config, "diff") is not None and all(given(config, name) is None for name in ("count", "shard"))
+
+
+def require_no_shard(config: pytest.Config) -> None:
+    """Raise SettingsError if a shard was asked for; a file sets options for all sessions."""
+    value = given(config, "shard")
+    if value is not None and value.is_typed:
+        raise SettingsError(f"{value.source} is for --ssr-inject and --ssr-validate, not for --ssr-solve")
 
 
 def json_path(config: pytest.Config) -> Path | None:

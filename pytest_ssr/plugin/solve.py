@@ -101,6 +101,7 @@ class SolvePlugin:
         self.config = config
         self._grades: list[bool | None] = []
         with options.user_errors():
+            options.require_no_shard(config)
             self.count: int = sources.number(config, "attempts")
             self.directories: list[Path] = []
             for name in config.option.ssr_solve:
@@ -132,7 +133,7 @@ class SolvePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Collect the attempts."""
-        return collect_artifacts(session, SolvedNode, self.directories, self)
+        return collect_artifacts(session, SolvedNode, dict(enumerate(self.directories)), self)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -6,23 +6,30 @@ passes only if they pass too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_ssr.campaign.ending import Cut
 from pytest_ssr.campaign.factory import RunnerSource, runner_source
+from pytest_ssr.campaign.validation_shard import ValidationShard, validation_json
 from pytest_ssr.checks import names_of
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.plugin.session_without_tests import extensions_of_config
+from pytest_ssr.progress import counted
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
-from pytest_ssr.records.verdict import CHECK_NAMES, CheckResult
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.shard import Shard
+from pytest_ssr.records.verdict import CHECK_NAMES, CheckResult, Verdict
 from pytest_ssr.storage.store import Store
 from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
 
@@ -49,6 +56,11 @@ class ArtifactNode(ArtifactCollector):
             self.validation = Validation(artifact, runner, extra_checks=self.plugin.extensions.checks())
         return self.validation
 
+    def keep(self, verdict: Verdict) -> None:
+        """Store the verdict, if this session validates a shard."""
+        if self.plugin.shard is not None:
+            self.plugin.shard.keep(self.index, validation_json(self.name, verdict))
+
 
 class CheckItem(pytest.Item):
     """One check of one artifact."""
@@ -60,10 +72,16 @@ class CheckItem(pytest.Item):
         try:
             validation = node.open_validation()
         except ArtifactError as error:
+            fault = CheckReason.of(CheckCode.UNREADABLE, error=str(error))
+            node.keep(Verdict("", node.plugin.runner_for(PYTEST).snapshot.tree_hash, fault=fault))
             raise CheckFailed(str(error)) from None
-        self._judge(validation.result(self.name))
+        result = validation.result(self.name)
+        if result.passed is False:
+            node.keep(validation.verdict())
+        self._judge(result)
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
+            node.keep(verdict)
             extra = names_of(node.plugin.extensions.checks())
             Verdicts(node.plugin.store, validation.case.runner, extra_checks=extra).put(verdict)
             node.plugin.extensions.observe(verdict)
@@ -96,10 +114,13 @@ class ValidatePlugin:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.extensions = extensions_of_config(config)
+        self.worker = hasattr(config, "workerinput")
+        self.shard: ValidationShard | None = None
         with options.user_errors():
             self.directories = [
                 d for p in config.option.ssr_validate for d in find_artifacts(config.invocation_params.dir / p)
             ]
+            self.part = options.shard(config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -114,11 +135,37 @@ class ValidatePlugin:
             )
             for test_runner in dict.fromkeys(map(runner_of_artifact, self.directories)):
                 self.runner_for(test_runner)
+            if self.part is not None:
+                self._begin_shard(self.part)
+
+    def _begin_shard(self, part: Shard) -> None:
+        runner = self.runner_for(runner_of_artifact(self.directories[0]))
+        checks = names_of(self.extensions.checks())
+        self.shard = ValidationShard(self.store, part, self.directories, runner, checks=checks)
+        if not self.worker and not self.config.option.collectonly:
+            self.shard.begin()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, object, object]:
+        """Record how a shard ended, and write how much of it was validated as the very last line."""
+        result = yield
+        if self.shard is None or self.worker or self.config.option.collectonly:
+            return result
+        self.shard.end(Cut.INTERRUPT if exitstatus == pytest.ExitCode.INTERRUPTED else Cut.NOTHING)
+        terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            planned = counted(len(self.shard.directories), "planned artifact")
+            terminal.write_line(f"ssr: shard {self.part}: {self.shard.done} of {planned} validated")
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Collect the checks of each artifact."""
-        return collect_artifacts(session, ArtifactNode, self.directories, self)
+        return collect_artifacts(session, ArtifactNode, self._own(), self)
+
+    def _own(self) -> dict[int, Path]:
+        """Return the artifacts that this session validates, by their index."""
+        return self.shard.directories if self.shard is not None else dict(enumerate(self.directories))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -112,20 +112,24 @@ def is_tried(result: CandidateResult) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """When a campaign has enough results: after a number of valid ones, or after a number of tried changes."""
+    """When a campaign has enough results: after a number of valid ones, or of tried changes, or those of a shard."""
 
     count: int
     """Valid results wanted."""
     changes: int = 0
     """If not 0: changes to try, however many of them are valid."""
+    indices: range | None = None
+    """If given: the candidates to try, those of a shard, whatever becomes of them."""
 
     @property
     def wanted(self) -> int:
         """The number of results that count towards the goal."""
-        return self.changes or self.count
+        return len(self.indices) if self.indices is not None else self.changes or self.count
 
     def counts(self, result: CandidateResult) -> bool:
         """Return whether a result counts towards the goal."""
+        if self.indices is not None:
+            return True
         return is_tried(result) if self.changes else result.status is CandidateStatus.VALID
 
     def is_reached(self, results: Sequence[CandidateResult]) -> bool:

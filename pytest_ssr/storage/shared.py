@@ -17,8 +17,8 @@ from pytest_ssr.errors import MissingExtraError
 GROUP = "pytest_ssr.storage"
 DURABLE = frozenset(
     {
-        *("artifacts", "spare", "wanted", "verdicts", "attempts", "campaigns", "suggestions"),
-        *("rollouts", "episodes", "outcomes", "boards"),
+        *("artifacts", "spare", "wanted", "verdicts", "attempts", "campaigns", "shards"),
+        *("suggestions", "validations", "rollouts", "episodes", "outcomes", "boards"),
     }
 )
 """Folders of a store whose files are results. The others are caches of one machine, which any run can make again."""

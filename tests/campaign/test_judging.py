@@ -12,10 +12,11 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.score import LeftOut, score_of
 from pytest_ssr.execution.screening import Screening
+from pytest_ssr.injectors.protocol import identities
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.store import Store, code_hash, key_of
 
 CODE = "def double(x):\n    return x * 2\n\n\ndef unchecked(x):\n    return x + 1\n"
 TESTS = (
@@ -51,6 +52,14 @@ def all_results(campaign: Campaign) -> list[CandidateResult]:
     while (result := campaign.attempt(len(results))) is not None:
         results.append(result)
     return results
+
+
+def test_the_key_depends_on_the_conditions_in_a_fixed_order(judging: Campaign) -> None:
+    """Another key would lose the results of earlier runs."""
+    runner, injectors = judging.runner, identities(judging.injectors, judging.snapshot)
+    where = (judging.snapshot.tree_hash, runner.interpreter.environment_hash, runner.provider.name)
+    expected = key_of(code_hash(), *where, runner.settings.key(), injectors, 0, [], (), [], "judges only")
+    assert judging.key == expected
 
 
 def test_what_is_noticed_is_what_gives_bugs_and_nothing_is_stored(

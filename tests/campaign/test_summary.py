@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_ssr.campaign.acceptances import Acceptances
 from pytest_ssr.campaign.report import failures_line, set_aside_line
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.patch import FileEntry, make_patch
@@ -26,14 +25,9 @@ def survivor(index: int, scope: str, *, diff: str = "", operator: str = "change"
 
 def lines(results: list[CandidateResult], *, diffs: bool = False, **skipped: int) -> list[str]:
     """Return the summary of results."""
-    campaign: Any = SimpleNamespace(
-        snapshot=SimpleNamespace(read=lambda path: SOURCE),
-        set_aside_since=dict,
-        judges_only=False,
-        acceptances=Acceptances(),
-        skipped_counts=lambda: skipped,
-    )
-    return [line for _, line in summary_lines(campaign, results, SummaryStyle(diffs, "--show-all"))]
+    campaign: Any = SimpleNamespace(set_aside_since={}, judges_only=False, skipped=skipped)
+    style = SummaryStyle(diffs, "--show-all")
+    return [line for _, line in summary_lines(campaign, results, style, read=lambda path: SOURCE)]
 
 
 def test_ten_places_are_shown_and_one_line_for_the_others() -> None:

@@ -174,6 +174,27 @@ def test_few_changes_decide_if_the_user_asked_for_no_more() -> None:
     assert score_of(logging, read, Goal(9, changes=1)).gate(50) is GateCode.TOO_FEW
 
 
+def test_a_run_that_was_cut_does_not_pass_a_gate() -> None:
+    results = [result("a + 1", "a - 1", "simple", index=n) for n in range(3)]
+    cut = score_of(results, read, Goal(9, changes=4), is_cut=True)
+    assert cut.gate(0) is GateCode.CUT
+    assert cut.to_json(0)["gate"] == "cut"
+    many = Score(99, 99, is_complete=False, is_cut=True)
+    assert many.gate(80) is GateCode.CUT
+    assert replace(many, is_cut=False).gate(80) is GateCode.PASSED
+
+
+def test_changes_that_nothing_proves_to_have_run_do_not_pass_a_gate() -> None:
+    unproven = [
+        replace(result("a + 1", "a - 1", "simple", index=n), status=CandidateStatus.NOT_EXERCISED) for n in range(3)
+    ]
+    assert score_of(unproven, read, Goal(9, changes=3), is_complete=True).gate(0) is GateCode.TOO_FEW
+    # Without any change, and with changes that do not count, there is nothing to prove.
+    assert score_of([], read, Goal(9, changes=3), is_complete=True).gate(80) is GateCode.PASSED
+    # A shard tries its candidates, whatever becomes of them: that is not enough for a gate.
+    assert not score_of(unproven, read, Goal(9, changes=3, indices=range(3))).is_planned
+
+
 def test_a_score_is_of_single_changes() -> None:
     assert scored_injectors("mutation, removal,combination") == "mutation, removal"
     assert scored_injectors("combination") == "combination"

@@ -145,6 +145,7 @@ def test_the_command_line_keeps_results_within_the_budget(measured: Path, jobs: 
     done = inject(measured, "--count", "60", "--jobs", jobs, "--time", "4", "--json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["time_is_up"]) == (1, True), done.stderr
+    assert report["ending"]["cut"] == "time"
     after = attempts(measured)
     assert before.items() <= after.items(), "existing attempts were not repeated"
     assert {f"{a['index']:05d}.json" for a in report["attempts"]} == after.keys()

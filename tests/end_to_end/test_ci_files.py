@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,85 @@ def test_the_gitlab_job_reports_survivors_as_failures(project, base, environment
     assert "<failure" in (project / job["artifacts"]["reports"]["junit"]).read_text()
     assert (project / job["artifacts"]["paths"][0] / "index.html").is_file()
     assert shell("\n".join(job["script"]), project, environment | {"SSR_FAIL_UNDER": "100"}).returncode == 1
+
+
+def machine(folder: Path, project: Path, cached: Sequence[str], packed: Path | None) -> Path:
+    """Return a new checkout of a project; cached: what the cache of another machine's has, packed: that checkout."""
+    git(project, "clone", "-q", str(project), str(folder))
+    for name in cached if packed is not None else ():
+        assert packed is not None
+        source = packed / name
+        assert source.exists(), f"{name} is not in a store"
+        target = folder / name
+        target.parent.mkdir(exist_ok=True)
+        shutil.copytree(source, target, symlinks=True) if source.is_dir() else shutil.copy2(source, target)
+    return folder
+
+
+@pytest.mark.long
+def test_the_workflow_of_shards_joins_their_results(project, base, environment, tmp_path):
+    workflow = yaml.safe_load((CI / "github-shards.yml").read_text())
+    inject, join = workflow["jobs"]["inject"], workflow["jobs"]["join"]
+    shards = inject["strategy"]["matrix"]["shard"]
+    assert shards == list(range(1, len(shards) + 1))
+    (cache,) = (step["with"] for step in inject["steps"] if step.get("uses", "").startswith("actions/cache@"))
+    assert "hashFiles(" in cache["key"]
+    assert cache["key"].endswith("${{ steps.tree.outputs.hash }}")
+    assert cache["key"].startswith(cache["restore-keys"])
+    settings = {**environment, **workflow["env"], "SSR_CHANGES": "10", "SSR_FAIL_UNDER": "0"}
+    joining, first = tmp_path / "join", None
+    joining.mkdir()
+    for shard in shards:
+        values = {"matrix.shard": str(shard), "strategy.job-total": str(len(shards))}
+        here = machine(tmp_path / f"machine-{shard}", project, cache["path"].split(), first)
+        for step in inject["steps"]:
+            if "run" in step:
+                assert "${{" not in step["run"], "text of a pull request must not become a script"
+                own = {name: expanded(value, values) for name, value in step.get("env", {}).items()}
+                done = shell(step["run"], here, {**settings, **own, "GITHUB_OUTPUT": str(tmp_path / "output")})
+                assert done.returncode == 0, done.stdout + done.stderr
+        upload = inject["steps"][-1]["with"]
+        shutil.copy2(here / expanded(upload["path"], values), joining)
+        first = first or here
+    (download,) = (s["with"] for s in join["steps"] if s.get("uses", "").startswith("actions/download-artifact@"))
+    assert all(path.match(download["pattern"]) for path in joining.iterdir())
+    (script,) = (step["run"] for step in join["steps"] if step.get("name") == "Join")
+    done = shell(script, joining, settings)
+    # Ten changes are too few for a gate, unless all of them count.
+    assert done.returncode == (0 if "10 of 10 planned changes" in done.stdout else 1), done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith(f"{len(shards)} shards: ")
+    assert (joining / "ssr-report" / "index.html").is_file()
+    assert json.loads((joining / "ssr.sarif").read_text())["runs"]
+    shutil.rmtree(joining / "ssr-merged")
+    for folder in joining.glob("ssr-shard-*/"):
+        shutil.rmtree(folder)
+    (joining / f"ssr-shard-{shards[1]}.tar.gz").unlink()
+    done = shell(script, joining, settings)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"shard {shards[1]} of {len(shards)} is missing" in done.stdout
+
+
+@pytest.mark.long
+def test_the_gitlab_jobs_of_shards_join_their_results(project, base, environment, tmp_path):
+    file = yaml.safe_load((CI / "gitlab-shards.yml").read_text())
+    job, join = file["ssr"], file["ssr-join"]
+    count = job["parallel"]
+    settings = {**environment, **file["variables"], "SSR_CHANGES": "10", "SSR_FAIL_UNDER": "0"}
+    joining, first = tmp_path / "join", None
+    joining.mkdir()
+    for number in range(1, count + 1):
+        here = machine(tmp_path / f"machine-{number}", project, job["cache"]["paths"], first)
+        own = {"CI_NODE_INDEX": str(number), "CI_NODE_TOTAL": str(count), **job["variables"]}
+        for part in ("script", "after_script"):
+            done = shell("\n".join(job[part]), here, {**settings, **own})
+            assert done.returncode == 0, done.stdout + done.stderr
+        (path,) = here.glob(job["artifacts"]["paths"][0])
+        shutil.copy2(path, joining)
+        first = first or here
+    done = shell("\n".join(join["script"]), joining, settings)
+    assert done.returncode == (0 if "10 of 10 planned changes" in done.stdout else 1), done.stdout + done.stderr
+    assert "<testcase" in (joining / join["artifacts"]["reports"]["junit"]).read_text()
+    assert (joining / join["artifacts"]["paths"][0] / "index.html").is_file()
 
 
 @pytest.mark.long

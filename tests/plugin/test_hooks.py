@@ -110,7 +110,7 @@ def test_a_broken_sandbox_ends_the_run_with_one_message(project: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "ssr: no space left for a sandbox" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-    assert "1 failed, 1 valid" in done.stdout.splitlines()[-1]
+    assert "1 failed, 1 valid" in done.stdout.splitlines()[-2]
 
 
 def test_each_hook_is_documented() -> None:

@@ -63,7 +63,7 @@ def test_valid_artifacts_and_survivors_are_shown(
     assert "7 of 7 tests pass" in done.stdout
     assert "valid artifacts: 2" in done.stdout
     assert "2 of 2 valid" in done.stdout
-    assert "2 valid" in done.stdout.splitlines()[-1]
+    assert "2 valid" in done.stdout.splitlines()[-2]
     files = artifacts(project)
     assert len({name.split("/")[0] for name in files}) == 2
     assert {name.split("/")[1] for name in files} == {
@@ -97,7 +97,11 @@ def test_the_results_are_written_as_json(injected: tuple[Path, subprocess.Comple
     assert f"{score['tried']} change" in done.stdout
     assert 0 <= score["low"] <= score["rate"] <= score["high"] <= 1
     assert content["skipped"] == {"function": 0, "class": 0, "line": 0}
-    assert content["seconds"] > 0
+    assert content["run"]["seconds"] > 0
+    assert {int(index) for index in content["run"]["attempts"]} == {a["index"] for a in content["attempts"]}
+    tried = sum(a["status"] not in ("timed-out", "not-exercised", "undecided") for a in content["attempts"])
+    assert (content["ending"]["tried"], content["ending"]["planned"], content["ending"]["cut"]) == (tried, None, None)
+    assert done.stdout.splitlines()[-1] == f"ssr: {tried} changes tried, 2 of 2 bugs proven"
     assert {s["index"] for s in content["survivors"]} == {
         a["index"] for a in content["attempts"] if a["status"] == "survived"
     }

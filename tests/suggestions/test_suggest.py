@@ -15,7 +15,9 @@ from plain import plain_python
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.ending import Ending
 from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.facts import facts_of
 from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import score_of
@@ -288,7 +290,16 @@ def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> No
         assert findings_of(campaign, results).suggestions == {first.index: first}
         score = score_of(results, campaign.snapshot.read, Goal(1))
         data = results_json(
-            campaign, Goal(1), results, score, fail_under=None, seconds=1.0, time_is_up=False, suggestions=[first]
+            facts_of(campaign),
+            Goal(1),
+            results,
+            score,
+            read=campaign.snapshot.read,
+            ending=Ending.of(Goal(1), results),
+            fail_under=None,
+            seconds=1.0,
+            store=campaign.store.root,
+            suggestions=[first],
         )
         assert [SuggestedTest.from_json(s) for s in json.loads(json.dumps(data))["suggested_tests"]] == [first]
 

@@ -25,7 +25,6 @@ from pytest_ssr.progress import counted
 from pytest_ssr.project.report_marks import ACCEPTED_FILE
 from pytest_ssr.project.snapshot import require_directory, take_snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.source.change_identity import unit_hashes
 from pytest_ssr.storage.store import Store
 
 
@@ -41,7 +40,7 @@ def accept(settings: AcceptSettings) -> int:
     elif settings.ids:
         _add(settings, terminal)
     elif settings.prune:
-        stale = [entry.id for entry in _stale(settings, acceptances)]
+        stale = [entry.id for entry in _checked(settings, acceptances).stale]
         remove_acceptances(settings.repo, stale)
         terminal.echo(f"removed from {ACCEPTED_FILE}: {', '.join(stale) or 'nothing, no entry is stale'}")
     else:
@@ -84,17 +83,16 @@ def _chosen(beginning: str, ids: Sequence[str] | dict[str, CandidateResult], of:
     raise SettingsError(f"{of} has no survivor {beginning!r}; the run shows the ids of its survivors")
 
 
-def _stale(settings: AcceptSettings, acceptances: Acceptances) -> list[Acceptance]:
+def _checked(settings: AcceptSettings, acceptances: Acceptances) -> Acceptances:
     root = settings.store or settings.repo / ".ssr"
-    snapshot = take_snapshot(settings.repo, Store(root).trees)
-    return acceptances.stale(unit_hashes(snapshot.read(path) for path in snapshot.code_paths()))
+    return acceptances.checked(take_snapshot(settings.repo, Store(root).trees))
 
 
 def _list(settings: AcceptSettings, acceptances: Acceptances, terminal: Terminal) -> None:
     if not acceptances.entries:
         terminal.echo(f"{ACCEPTED_FILE} has no entries; accept a survivor of the last run: ssr accept ID --reason TEXT")
         return
-    stale = {entry.id for entry in _stale(settings, acceptances)}
+    stale = {entry.id for entry in _checked(settings, acceptances).stale}
     for entry in acceptances.entries:
         state = "stale" if entry.id in stale else "ended" if acceptances.has_ended(entry) else _until(entry.until)
         terminal.echo(

@@ -18,18 +18,20 @@ from harness.executors.slots import measured_slots
 from harness.records.job_reports import Stage
 from harness.rollouts.runner import validated_verdict
 from harness.settings.commands import GradeSettings, ListSettings, ValidateSettings
+from pytest_ssr.campaign.ending import Cut
 from pytest_ssr.campaign.factory import RunnerSource, open_runner, runner_source
+from pytest_ssr.campaign.validation_shard import ValidationShard, validation_json
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import runner_of_script
+from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import BaselineSource, Grade, grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.progress import counted
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact, find_artifacts, read_artifact
-from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_to_json
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
@@ -41,17 +43,20 @@ _LINE_KINDS = {"+": "added", "-": "removed"}
 
 
 def validate(settings: ValidateSettings) -> int:
-    """Validate artifacts; return 0 if all are valid, else 1."""
+    """Validate artifacts, or a shard of them; return 0 if all are valid, else 1."""
     directories = find_artifacts(settings.path)
     terminal = Terminal(quiet=settings.json)
     results: list[dict[str, Any]] = []
     terminal.stage(Stage.VALIDATE)
-    trusted = _trusted(settings.store or settings.repo / ".ssr", directories)
-    with _opened_runners(settings, trusted=trusted) as runners:
-        for number, directory in enumerate(directories, 1):
-            terminal.status(f"{number} of {len(directories)}: {directory}")
+    trusted = _trusted(_store_of(settings), directories)
+    with _opened_runners(settings, trusted=trusted) as runners, _opened_shard(settings, directories, runners) as shard:
+        own = shard.directories if shard is not None else dict(enumerate(directories))
+        for number, (index, directory) in enumerate(own.items(), 1):
+            terminal.status(f"{number} of {len(own)}: {directory}")
             verdict = _verdict(directory, runners)
-            results.append(_verdict_json(directory, verdict))
+            results.append(validation_json(str(directory), verdict))
+            if shard is not None:
+                shard.keep(index, results[-1])
             name = verdict.artifact_id
             if verdict.valid:
                 terminal.echo(
@@ -61,7 +66,33 @@ def validate(settings: ValidateSettings) -> int:
                 terminal.echo(f"invalid   {directory}  {verdict.explanation}", "bad", artifact=name)
     if settings.json:
         print(json.dumps({"artifacts": results}, indent=1))
+    part = f"shard {settings.shard}: " if settings.shard else ""
+    terminal.echo(f"{part}{len(results)} of {counted(len(own), 'planned artifact')} validated")
     return ExitCode.DONE if all(r["valid"] for r in results) else ExitCode.NO
+
+
+@contextlib.contextmanager
+def _opened_shard(
+    settings: ValidateSettings, directories: Sequence[Path], runners: RunnerSource
+) -> Iterator[ValidationShard | None]:
+    """Yield the shard, whose record is kept also if it is interrupted; None if all artifacts are validated."""
+    part = settings.part
+    if part is None:
+        yield None
+        return
+    runner = runners(runner_of_artifact(directories[0]))
+    shard = ValidationShard(Store(_store_of(settings)), part, directories, runner)
+    shard.begin()
+    try:
+        yield shard
+    except KeyboardInterrupt:
+        shard.end(Cut.INTERRUPT)
+        raise
+    shard.end(Cut.NOTHING)
+
+
+def _store_of(settings: ValidateSettings) -> Path:
+    return settings.store or settings.repo / ".ssr"
 
 
 def _verdict(directory: Path, runners: RunnerSource) -> Verdict:
@@ -73,18 +104,6 @@ def _verdict(directory: Path, runners: RunnerSource) -> Verdict:
         return Verdict("", runners(PYTEST).snapshot.tree_hash, fault=fault)
     runner = replace(runners(test_runner).scoped(), parallel=measured_slots())
     return Validation(artifact, runner).verdict()
-
-
-def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
-    data = verdict.to_json()
-    return {
-        "path": str(directory),
-        "id": verdict.artifact_id or None,
-        "valid": verdict.valid,
-        **reason_to_json(verdict.reason),
-        **{key: data[key] for key in ("checks", "controls", "repeats", "fail_to_pass", "pass_to_pass", "set_aside")},
-        "certified": data["certified"],
-    }
 
 
 def list_store(settings: ListSettings) -> int:
@@ -237,12 +256,12 @@ def _submitted(path: Path) -> bytes:
 def _opened_runners(settings: ValidateSettings, *, trusted: bool) -> Iterator[RunnerSource]:
     """Yield what opens a runner; its copy of the project is in the store, or in a temporary folder without one."""
     with contextlib.ExitStack() as stack:
-        if settings.store is None:
+        if settings.store is None and settings.part is None:
             scratch = new_folder()
             stack.callback(discard, scratch)
             folder = scratch / "store"
         else:
-            folder = settings.store
+            folder = _store_of(settings)
         options = settings.execution.run_options(per_hunk=settings.per_hunk, by_script=settings.by_script)
         yield runner_source(settings.repo, Store(folder), **options, model_written=not trusted)
 

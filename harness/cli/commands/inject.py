@@ -23,7 +23,9 @@ from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
 from harness.settings.survivors import ReviewSettings
 from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.ending import Cut, Ending
 from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.facts import facts_of
 from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.github import annotation_lines, append_job_summary, is_github
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
@@ -34,12 +36,14 @@ from pytest_ssr.campaign.report import (
     opening_lines,
     progress_line,
     result_line,
+    shard_gate_line,
     time_is_up,
 )
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.review import REVIEW_S, changes_until, review_lines, review_of, survivors_to_show
 from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_injectors
+from pytest_ssr.campaign.shard_record import InjectionShard
 from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines, survivors_for_tests
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
@@ -76,17 +80,27 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     deadline = math.inf if budget_s is None or settings.is_review else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
     with until(deadline):
-        campaign = _opened(settings, extensions, terminal, budget_s)
-    if isinstance(campaign, ExitCode):
-        return campaign
+        opened = _opened(settings, extensions, terminal, budget_s)
+    if isinstance(opened, ExitCode):
+        return opened
+    campaign, shard = opened
     if settings.is_review and budget_s is not None:
         deadline = time.monotonic() + budget_s
-    with until(changes_until(deadline) if settings.is_review else deadline):
-        results = _run_candidates(settings, campaign, extensions, terminal)
-    goal = goal_of(settings)
+    changes_end = changes_until(deadline) if settings.is_review else deadline
+    goal = shard.goal if shard is not None else goal_of(settings)
+    with until(changes_end):
+        results = _run_candidates(settings, campaign, goal, shard, extensions, terminal)
+    read, reached = campaign.snapshot.read, goal.is_reached(results)
     # After an interrupt of the search for tests, nothing more can be drawn.
     is_complete = campaign.is_complete(results)
-    score = score_of(results, campaign.snapshot.read, goal, campaign.acceptances, is_complete=is_complete)
+    out_of_time = not reached and not is_complete and time.monotonic() >= changes_end
+    ending = Ending.of(goal, results, Cut.TIME if out_of_time else Cut.NOTHING, is_complete=is_complete)
+    if shard is not None:
+        shard.end(ending.cut)
+    score = score_of(results, read, goal, campaign.acceptances, is_complete=is_complete, is_cut=out_of_time)
+    # Of several shards, each has too few changes for a gate.
+    is_part = settings.part is not None and not settings.part.is_whole
+    gate = None if is_part else settings.limit
     for_tests = survivors_for_tests(campaign, results, settings.suggest)
     if settings.is_review and "suggest" not in settings.typed:
         for_tests = [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
@@ -95,24 +109,26 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     reports = list(report_files.write(findings))
     if is_github(os.environ):
         append_job_summary(findings, os.environ)
-    reached = goal.is_reached(results)
-    out_of_time = not reached and time.monotonic() >= deadline
     done = reached or settings.is_review
-    if settings.limit is not None:
-        done = score.gate(settings.limit) is GateCode.PASSED
+    if gate is not None:
+        done = score.gate(gate) is GateCode.PASSED
     review = None
     if settings.is_review:
         review = review_of(campaign, results, suggestions.tests, is_complete=reached or is_complete)
     models = [injector for injector in campaign.injectors if isinstance(injector, LmInjector)]
     if settings.json:
         content = results_json(
-            campaign,
+            facts_of(campaign),
             goal,
             results,
             score,
-            fail_under=settings.limit,
+            read=read,
+            ending=ending,
+            fail_under=gate,
+            acceptances=campaign.acceptances,
             seconds=terminal.elapsed_s,
-            time_is_up=out_of_time,
+            store=campaign.store.root,
+            shard=settings.part,
             suggestions=suggestions.tests,
         )
         own: dict[str, Any] = {"replies": [model.to_json() for model in models]} if models else {}
@@ -127,13 +143,15 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     for line in map(count_line, models):
         terminal.echo(line)
     style = SummaryStyle(settings.diffs, "--diffs", in_places=review is None)
-    for kind, line in summary_lines(campaign, results, style):
+    for kind, line in summary_lines(facts_of(campaign), results, style, read=read, acceptances=campaign.acceptances):
         terminal.echo(line, kind)
     for kind, line in suggestion_lines(suggestions.tests) if review is None else review_lines(review, budget_s):
         terminal.echo(line, kind)
     terminal.echo(score.line, "heading")
-    if settings.limit is not None:
-        terminal.echo(gate_line(score, settings.limit), "valid" if done else "bad")
+    if gate is not None:
+        terminal.echo(gate_line(score, gate), "valid" if done else "bad")
+    elif settings.limit is not None and settings.part is not None:
+        terminal.echo(shard_gate_line(settings.part, settings.limit))
     if out_of_time and budget_s is not None and review is None:
         terminal.echo(time_is_up(budget_s, goal, results), "bad")
     elif not reached and not goal.changes:
@@ -145,6 +163,7 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     if _annotates(settings):
         for line in annotation_lines(findings):
             terminal.echo(line)
+    _show_ending(settings, ending, terminal)
     if suggestions.is_interrupted:
         raise KeyboardInterrupt
     return ExitCode.DONE if done else ExitCode.NO
@@ -158,16 +177,25 @@ def review(settings: ReviewSettings) -> int:
     return _inject(InjectSettings(**values, diff=settings.rev or base_revision(settings.repo)), is_compact=True)
 
 
+def _show_ending(settings: InjectSettings, ending: Ending, terminal: Terminal) -> None:
+    """Write the last line: how many changes were tried."""
+    part = f"shard {settings.part}: " if settings.part is not None else ""
+    terminal.echo(f"{part}{ending.line}", "bad" if ending.cut else "")
+
+
 def _opened(
     settings: InjectSettings, extensions: Extensions, terminal: Terminal, budget_s: float | None
-) -> Campaign | ExitCode:
-    """Return the campaign, or the exit code if the time ended before it began or there is nothing to do."""
+) -> tuple[Campaign, InjectionShard | None] | ExitCode:
+    """Return the campaign and its shard, or the exit code if the time ended before or there is nothing to do."""
     try:
-        return _open_campaign(settings, extensions, terminal)
+        campaign = _open_campaign(settings, extensions, terminal)
+        part = settings.part
+        return campaign, InjectionShard(campaign, part, goal_of(settings), settings.limit) if part else None
     except TimeBudgetError:
         assert budget_s is not None
         if settings.json:
-            print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
+            ending = Ending.of(goal_of(settings), (), Cut.TIME).to_json()
+            print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True, "ending": ending}, indent=1))
         terminal.echo(ended_while_measuring(budget_s), "bad")
         return ExitCode.NO
     except NothingToDoError as error:
@@ -180,6 +208,8 @@ def _opened(
 
 def goal_of(settings: InjectSettings) -> Goal:
     """Return when the run has enough results."""
+    if settings.part is not None:
+        return Goal(settings.count, settings.changes, settings.part.indices(settings.changes))
     return Goal(settings.count, settings.changes if settings.limit is not None or settings.is_review else 0)
 
 
@@ -222,11 +252,12 @@ def _open_campaign(settings: InjectSettings, extensions: Extensions, terminal: T
     )
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
-    if not goal_of(settings).changes:
+    goal = goal_of(settings)
+    if not goal.changes:
         campaign.require_artifacts()
     estimate = estimate_line(campaign, settings.count, settings.jobs)
-    # With a gate, the number of changes decides how long the run takes.
-    if estimate is not None and not goal_of(settings).changes:
+    # With a gate or a shard, the number of changes decides how long the run takes.
+    if estimate is not None and not goal.changes:
         terminal.echo(estimate)
     return campaign
 
@@ -245,28 +276,40 @@ def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Proj
 
 
 def _run_candidates(
-    settings: InjectSettings, campaign: Campaign, extensions: Extensions, terminal: Terminal
+    settings: InjectSettings,
+    campaign: Campaign,
+    goal: Goal,
+    shard: InjectionShard | None,
+    extensions: Extensions,
+    terminal: Terminal,
 ) -> list[CandidateResult]:
-    goal = goal_of(settings)
+    reported: list[CandidateResult] = []
     terminal.stage(Stage.INJECT)
     terminal.about(campaign=campaign.key)
 
     def report(result: CandidateResult) -> None:
+        reported.append(result)
         if not settings.is_review:
             terminal.echo(result_line(result), result.status.value, artifact=result.artifact_id)
         verdict = campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
         if verdict is not None:
             extensions.observe(verdict)
 
-    with (
-        contextlib.closing(campaign),
-        open_executor(settings.ray, settings.jobs, campaign.store, terminal) as executor,
-    ):
-        return run_candidates(
-            campaign,
-            goal,
-            units=executor.units(CampaignWork(campaign)),
-            most=_PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
-            report=report,
-            progress=lambda done: terminal.status(progress_line(done, goal, terminal.elapsed_s)),
-        )
+    try:
+        with (
+            contextlib.closing(campaign),
+            open_executor(settings.ray, settings.jobs, campaign.store, terminal) as executor,
+        ):
+            return run_candidates(
+                campaign,
+                goal,
+                units=executor.units(CampaignWork(campaign)),
+                most=_PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
+                report=report,
+                progress=lambda done: terminal.status(progress_line(done, goal, terminal.elapsed_s)),
+            )
+    except KeyboardInterrupt:
+        if shard is not None:
+            shard.end(Cut.INTERRUPT)
+        _show_ending(settings, Ending.of(goal, reported, Cut.INTERRUPT), terminal)
+        raise
