@@ -28,7 +28,7 @@ from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.patch import FileEntry, make_patch
-from pytest_ssr.source.equivalence_signs import common_sign, sign_of
+from pytest_ssr.source.equivalence import common_equivalence, equivalence_of_change
 
 MOST_CANDIDATES = 3000
 """Candidates of one project that are looked at."""
@@ -43,7 +43,7 @@ class MarkedInjector:
         """Yield them in the usual order."""
         for candidate in interleave([i.candidates(tree, seed=seed) for i in load_injectors("mutation,removal")]):
             changes = [(path, tree.read(path), data) for path, data in candidate.changes.items()]
-            if common_sign(changes) is not None:
+            if common_equivalence(changes) is not None:
                 yield candidate
 
 
@@ -76,7 +76,7 @@ def marked(folder: Path, seed: int) -> Iterator[Drawn]:
     candidates = interleave([i.candidates(tree, seed=seed) for i in load_injectors("mutation,removal")])
     for candidate in itertools.islice(candidates, MOST_CANDIDATES):
         (path, changed), *others = candidate.changes.items()
-        sign = sign_of(path, tree.read(path), changed)
+        sign = equivalence_of_change(path, tree.read(path), changed)
         if others or sign is None or changed is None:
             continue
         before, after = (FileEntry(data, 0o100644) for data in (tree.read(path), changed))

@@ -32,7 +32,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.source.equivalence_signs import common_sign
+from pytest_ssr.source.equivalence import common_equivalence
 from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -193,7 +193,7 @@ class Campaign:
         return ", ".join(f"{count} {kind}" for count, kind in counts if count)
 
     def _is_of_little_use(self, candidate: Candidate) -> bool:
-        """Return whether a candidate is probably equivalent, or only tests reach it that can give no artifact."""
+        """Return whether a candidate is (probably) equivalent, or only tests reach it that can give no artifact."""
         reach = self.baseline.reach
         if candidate.sign or not self.evidence_only or reach is None:
             return bool(candidate.sign)
@@ -211,7 +211,7 @@ class Campaign:
         def before(path: str) -> bytes:
             return self.snapshot.read(path) if path in self.snapshot.files else b""
 
-        sign = common_sign((path, before(path), data) for path, data in candidate.changes.items())
+        sign = common_equivalence((path, before(path), data) for path, data in candidate.changes.items())
         return replace(candidate, sign=str(sign or ""))
 
     def _cost(self, candidate: Candidate) -> int:

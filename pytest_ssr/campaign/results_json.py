@@ -12,6 +12,7 @@ from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.project.report_marks import GENERATOR
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.suggested_test import SuggestedTest
+from pytest_ssr.source.equivalence import is_proven
 
 
 def results_json(
@@ -76,10 +77,11 @@ def _change(result: CandidateResult) -> dict[str, Any]:
 
 
 def _survivor(survivor: Survivor) -> dict[str, Any]:
-    sign = survivor.equivalence
+    equivalence = survivor.equivalence
     return {
         **_change(survivor.result),
         "index": survivor.result.index,
-        "equivalence": str(sign) if sign is not None else None,
+        "equivalence": str(equivalence) if equivalence is not None else None,
+        "proven_equivalent": is_proven(equivalence),
         "weight": round(survivor.weight, 4),
     }

@@ -36,7 +36,7 @@ def suggest_tests(
     deadline: float,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Suggestions:
-    """Return what was found for the survivors that matter most, at most `most`; probably equivalent ones are left out.
+    """Return what was found for the survivors that matter most, at most `most`; equivalent ones are left out.
 
     deadline: a time of `time.monotonic`; the survivors after it get no test. progress: called with a line that says
     what is being done.

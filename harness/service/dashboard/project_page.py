@@ -19,7 +19,7 @@ from pytest_ssr import __version__
 from pytest_ssr.campaign.findings import Findings, ProvenBug
 from pytest_ssr.campaign.score import Score
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.source.equivalence_signs import EquivalenceSign
+from pytest_ssr.source.equivalence import Equivalence, described
 
 _MOST_TESTS, _MOST_DIFFS = 50, 300
 """Tests of a bug, and bugs with a diff; their artifacts have the others."""
@@ -149,7 +149,7 @@ def _files(findings: Findings) -> list[FilePart]:
 
     ordered = sorted(by_file, key=lambda path: (first(itertools.chain(*by_file[path].values())), path))
     addresses = {bug.result.index: f"#bug-{number}" for number, bug in enumerate(findings.bugs)}
-    signs = findings.signs
+    equivalences = findings.equivalences
     found = []
     for number, path in enumerate(ordered):
         source = findings.source(path) if survivors[path] else None
@@ -162,7 +162,7 @@ def _files(findings: Findings) -> list[FilePart]:
                 findings.score_of(result for results in by_file[path].values() for result in results),
                 survivors[path],
                 [
-                    _function(findings, f"file-{number}-{n}", results, lines, addresses, signs)
+                    _function(findings, f"file-{number}-{n}", results, lines, addresses, equivalences)
                     for n, (_, results) in enumerate(functions)
                 ],
             )
@@ -185,7 +185,7 @@ def _function(
     results: Sequence[CandidateResult],
     source: Sequence[Markup] | None,
     addresses: dict[int, str],
-    signs: Mapping[int, EquivalenceSign],
+    equivalences: Mapping[int, Equivalence],
 ) -> FunctionPart:
     survivors = sorted((r for r in results if r.status is CandidateStatus.SURVIVED), key=lambda r: (r.line, r.index))
     placed = [r for r in survivors if source is not None and edits_of(r.diff, r.path)]
@@ -205,14 +205,14 @@ def _function(
             for r in survivors
             if r.index in findings.suggestions
         ],
-        [_change(result, addresses, signs.get(result.index)) for result in ordered],
+        [_change(result, addresses, equivalences.get(result.index)) for result in ordered],
     )
 
 
-def _change(result: CandidateResult, addresses: dict[int, str], sign: EquivalenceSign | None) -> Change:
+def _change(result: CandidateResult, addresses: dict[int, str], equivalence: Equivalence | None) -> Change:
     note = result.explanation if result.status is not CandidateStatus.SURVIVED or not result.is_reached else ""
-    if sign is not None:
-        note = "; ".join([f"probably equivalent: {sign}", *([note] if note else [])])
+    if equivalence is not None:
+        note = "; ".join([described(equivalence), *([note] if note else [])])
     if result.status is CandidateStatus.VALID:
         note = f"{result.fail_to_pass} test{'s' if result.fail_to_pass != 1 else ''} fail"
     return Change(
