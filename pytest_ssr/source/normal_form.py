@@ -254,6 +254,11 @@ class _Rewriter:
             return []
         if isinstance(statement, _SCOPES):
             return [statement]
+        if isinstance(statement, ast.AnnAssign):
+            # In a function, annotations are not evaluated.
+            if statement.value is None:
+                return []
+            statement = ast.Assign([statement.target], statement.value)
         statement = self._with_expressions(statement)
         if isinstance(statement, ast.Return) and statement.value is None:
             return [ast.Return(ast.Constant(None))]

@@ -15,6 +15,7 @@ from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
+from pytest_ssr.source.normal_form import EquivalenceProof
 from pytest_ssr.storage.store import Store
 
 
@@ -103,6 +104,27 @@ class Table:
             return x + 1  # ssr: skip
         return "# ssr: skip" * x
 """
+
+
+def test_proven_changes_are_tried_last(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    code = "def clip(a: int, b: int):\n    if a > 10:\n        return 10\n    c = a * b\n    return c if c > b else b\n"
+    (project / "calc.py").write_text(code)
+    tests = "import calc\n\n\ndef test_a():\n    assert calc.clip(1, 2) == 2\n\n\ndef test_b():\n    assert calc\n"
+    (project / "test_calc.py").write_text(tests)
+    campaign = open_campaign(
+        project, Store(tmp_path / "store"), settings=RuleSettings(), injectors="mutation", python=plain_python()
+    )
+    try:
+        drawn = [c for c in map(campaign.candidate, range(500)) if c is not None]
+    finally:
+        campaign.close()
+    signs = [c.sign or "" for c in drawn]
+    proven = [sign for sign in signs if sign]
+    assert EquivalenceProof.BOUND in proven
+    assert "" in signs
+    assert signs == [""] * (len(signs) - len(proven)) + proven
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from pytest_ssr.source.equivalence_signs import EquivalenceSign
 from pytest_ssr.source.normal_form import EquivalenceProof
 from pytest_ssr.source.syntax_tree import parse, scopes, splice
 
-BEFORE = '''\
+BEFORE = """\
 import collections
 from elsewhere import Base
 
@@ -120,7 +120,7 @@ def spy():
     one = 1
     two = 2
     return locals()
-'''
+"""
 
 P, S = EquivalenceProof, EquivalenceSign
 
@@ -145,6 +145,7 @@ def changed(*pairs: tuple[str, str]) -> bytes:
         ("        values = list(values)\n", "        values = list(values)\n        list = None\n", None),
         ("        found.append(x)\n", "        found.append(x)\n        continue\n", P.SAME_CODE),
         ("        found.append(x)\n", "        found.append(x)\n        break\n", None),
+        ("    unused = [count]\n", "    unused: list[int] = [count]\n", P.SAME_CODE),
         # Values that nothing reads.
         ("    unused = [count]\n", "", P.DEAD_STORE),
         ("    unused = [count]\n", "    unused = [other]\n", P.DEAD_STORE),
@@ -322,7 +323,9 @@ def _block(draw: st.DrawFn, depth: int = 2, *, in_loop: bool = False) -> list[st
         elif kind == "for":
             lines += ["for i in range(3):", *_indented(draw(_block(depth - 1, in_loop=True)))]
         elif kind == "try":
-            caught = draw(st.sampled_from(["TypeError", "(ValueError, TypeError, UnicodeError)", "(IndexError, KeyError)"]))
+            caught = draw(
+                st.sampled_from(["TypeError", "(ValueError, TypeError, UnicodeError)", "(IndexError, KeyError)"])
+            )
             lines += ["try:", *_indented(draw(inside)), f"except {caught}:", *_indented(draw(inside))]
     return lines
 

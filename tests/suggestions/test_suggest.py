@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -291,6 +292,11 @@ def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> No
             campaign, Goal(1), results, score, fail_under=None, seconds=1.0, time_is_up=False, suggestions=[first]
         )
         assert [SuggestedTest.from_json(s) for s in json.loads(json.dumps(data))["suggested_tests"]] == [first]
+        assert {(s["equivalence"], s["proven_equivalent"]) for s in data["survivors"]} == {(None, False)}
+        proven = [replace(r, sign="bound") for r in results]
+        data = results_json(campaign, Goal(1), proven, score, fail_under=None, seconds=1.0, time_is_up=False)
+        assert {(s["equivalence"], s["proven_equivalent"]) for s in data["survivors"]} == {("bound", True)}
+        assert not suggest_tests(campaign, proven, 1, deadline=math.inf).tests
 
 
 def test_what_is_found_before_an_interrupt_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
