@@ -116,6 +116,24 @@ def later(values, limit):
     return lazy, lambda: bound
 
 
+def lazily(values):
+    most = 3
+    lazy = (v for v in values if v < most)
+    most = 4
+    taken = list(lazy)
+    return taken, most
+
+
+def tried(value):
+    number = 0
+    try:
+        number = 1
+        number = int(value)
+    except ValueError:
+        value = number
+    return value, number
+
+
 def spy():
     one = 1
     two = 2
@@ -153,6 +171,7 @@ def changed(*pairs: tuple[str, str]) -> bytes:
         ("    bound = 5\n", "", None),
         ("        step = 1\n", "", None),
         ("    one = 1\n", "", None),
+        ("        number = 1\n", "", None),
         # Statements in another order.
         ("        self.x = x\n        self.y = y\n        self.items", "        self.y = y\n        self.x = x\n        self.items", P.ORDER),
         ("        self.items = {}\n        self.seen = collections.OrderedDict()\n", "        self.seen = collections.OrderedDict()\n        self.items = {}\n", P.ORDER),
@@ -162,6 +181,7 @@ def changed(*pairs: tuple[str, str]) -> bytes:
         ("    length = len(names) + 1\n    unused = [count]\n", "    unused = [count]\n    length = len(names) + 1\n", P.DEAD_STORE),
         ("        step = 1\n        names = list(value)\n", "        names = list(value)\n        step = 1\n", None),
         ("    limit = 4\n    lazy = (v for v in values if v < limit)\n", "    lazy = (v for v in values if v < limit)\n    limit = 4\n", None),
+        ("    most = 4\n    taken = list(lazy)\n", "    taken = list(lazy)\n    most = 4\n", None),
         ("    one = 1\n    two = 2\n", "    two = 2\n    one = 1\n", None),
         # Branches that exclude each other.
         (
