@@ -8,8 +8,9 @@ its survivors are listed too, with and without a mark. The output has each chang
 for judgements by hand; `benchmarks/results/2026-11-27-equivalence.md` has those of two draws.
 
 A usual run tries marked changes last, so that few of its survivors have a mark. This module is also a pytest plugin
-with the injector `marked`, which yields only marked changes. Run in a project: `PYTHONPATH=BENCHMARKS pytest
--p equivalence_marks --ssr-inject --ssr-injector marked --ssr-time 4m --ssr-json FINDINGS.json`.
+with the injectors `marked`, which yields only marked changes, and `proven`, which yields those with a proof. Run in a
+project: `PYTHONPATH=BENCHMARKS pytest -p equivalence_marks --ssr-inject --ssr-injector marked --ssr-time 4m --ssr-json
+FINDINGS.json`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import itertools
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,28 +29,31 @@ from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
 from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.patch import FileEntry, make_patch
-from pytest_ssr.source.equivalence_signs import common_sign, sign_of
+from pytest_ssr.source.equivalence import Equivalence, common_equivalence, equivalence_of_change, is_proven
 
 MOST_CANDIDATES = 3000
 """Candidates of one project that are looked at."""
 
 
+@dataclass(frozen=True, slots=True)
 class MarkedInjector:
     """Yields the marked changes of the injectors `mutation` and `removal`."""
 
-    name = "marked"
+    name: str
+    is_wanted: Callable[[Equivalence | None], bool]
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield them in the usual order."""
         for candidate in interleave([i.candidates(tree, seed=seed) for i in load_injectors("mutation,removal")]):
             changes = [(path, tree.read(path), data) for path, data in candidate.changes.items()]
-            if common_sign(changes) is not None:
+            if self.is_wanted(common_equivalence(changes)):
                 yield candidate
 
 
 def pytest_ssr_injectors() -> dict[str, Injector]:
     """Return the injector."""
-    return {MarkedInjector.name: MarkedInjector()}
+    injectors = MarkedInjector("marked", lambda mark: mark is not None), MarkedInjector("proven", is_proven)
+    return {injector.name: injector for injector in injectors}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def marked(folder: Path, seed: int) -> Iterator[Drawn]:
     candidates = interleave([i.candidates(tree, seed=seed) for i in load_injectors("mutation,removal")])
     for candidate in itertools.islice(candidates, MOST_CANDIDATES):
         (path, changed), *others = candidate.changes.items()
-        sign = sign_of(path, tree.read(path), changed)
+        sign = equivalence_of_change(path, tree.read(path), changed)
         if others or sign is None or changed is None:
             continue
         before, after = (FileEntry(data, 0o100644) for data in (tree.read(path), changed))

@@ -33,7 +33,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.source.equivalence_signs import common_sign
+from pytest_ssr.source.equivalence import common_sign
 from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -218,11 +218,15 @@ class Campaign:
         )
 
     def _with_sign(self, candidate: Candidate) -> Candidate:
+        return replace(candidate, sign=str(common_sign(self.changes_of(candidate)) or ""))
+
+    def changes_of(self, candidate: Candidate) -> list[tuple[str, bytes, bytes | None]]:
+        """Return the path, the original and the new content of each file that a candidate changes."""
+
         def before(path: str) -> bytes:
             return self.snapshot.read(path) if path in self.snapshot.files else b""
 
-        sign = common_sign((path, before(path), data) for path, data in candidate.changes.items())
-        return replace(candidate, sign=str(sign or ""))
+        return [(path, before(path), data) for path, data in candidate.changes.items()]
 
     def _cost(self, candidate: Candidate) -> int:
         """Return how long a candidate takes to try, compared with one that acts in a function and few tests reach."""

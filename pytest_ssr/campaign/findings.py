@@ -23,7 +23,7 @@ from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.decoding import decode_or_none
 from pytest_ssr.records.suggested_test import SuggestedTest
-from pytest_ssr.source.equivalence_signs import EquivalenceSign
+from pytest_ssr.source.equivalence import Equivalence
 from pytest_ssr.storage.store import Store
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class Findings:
     """The changes that no test noticed, without accepted ones; those that matter most first."""
     scored: frozenset[int]
     """The indices of the results that count in a score."""
-    signs: Mapping[int, EquivalenceSign] = field(default_factory=dict)
-    """Why survivors are probably equivalent, by the index of their results."""
+    equivalences: Mapping[int, Equivalence] = field(default_factory=dict)
+    """Why survivors are equivalent, by proofs or signs, by the index of their results."""
     suggestions: Mapping[int, SuggestedTest] = field(default_factory=dict)
     """The tests that notice survivors, by the index of their results."""
     accepted: Mapping[int, Acceptance] = field(default_factory=dict)
@@ -124,8 +124,8 @@ class Findings:
         survivors = ranked(results, read, decided)
         accepted = {s.result.index: s.acceptance for s in survivors if s.acceptance is not None}
         survivors = [s for s in survivors if s.acceptance is None]
-        signs = {s.result.index: s.equivalence for s in survivors if s.equivalence is not None}
-        return cls(campaign, results, bugs, tree, survivors, scored, signs, tests, accepted)
+        equivalences = {s.result.index: s.equivalence for s in survivors if s.equivalence is not None}
+        return cls(campaign, results, bugs, tree, survivors, scored, equivalences, tests, accepted)
 
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""

@@ -16,6 +16,7 @@ from pytest_ssr.project.report_marks import GENERATOR
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.shard import Shard
 from pytest_ssr.records.suggested_test import SuggestedTest
+from pytest_ssr.source.equivalence import is_proven
 
 _COSTS = ("seconds", "runs", "forks")
 """What an attempt took."""
@@ -103,12 +104,13 @@ def _change(result: CandidateResult) -> dict[str, Any]:
 
 
 def _survivor(survivor: Survivor) -> dict[str, Any]:
-    sign, accepted = survivor.equivalence, survivor.acceptance
+    equivalence, accepted = survivor.equivalence, survivor.acceptance
     return {
         "id": survivor.result.identity,
         **_change(survivor.result),
         "index": survivor.result.index,
-        "equivalence": str(sign) if sign is not None else None,
+        "equivalence": str(equivalence) if equivalence is not None else None,
+        "proven_equivalent": is_proven(equivalence),
         "weight": round(survivor.weight, 4),
         "accepted": {"kind": str(accepted.kind), "reason": accepted.reason} if accepted is not None else None,
     }

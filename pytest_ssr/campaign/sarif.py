@@ -14,6 +14,7 @@ from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.survivors import Survivor
 from pytest_ssr.project.report_marks import SARIF_SCHEMA
 from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.source.equivalence import Equivalence, is_proven
 
 _FINGERPRINT = "primaryLocationLineHash"
 """The only one that GitHub compares; its form is a hash and a number."""
@@ -70,7 +71,7 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def _result(survivor: Survivor, rule: int, fingerprint: str, root: str) -> dict[str, Any]:
-    result, sign = survivor.result, survivor.equivalence
+    result, equivalence = survivor.result, survivor.equivalence
     location = {
         "physicalLocation": {
             "artifactLocation": {"uri": quote(path_in_repository(root, result.path), errors="surrogateescape")},
@@ -81,16 +82,20 @@ def _result(survivor: Survivor, rule: int, fingerprint: str, root: str) -> dict[
     return {
         "ruleId": _rule_of(result),
         "ruleIndex": rule,
-        "level": "warning" if result.is_reached and sign is None else "note",
+        "level": "warning" if result.is_reached and equivalence is None else "note",
         "message": {"text": survivor_message(result)},
         "locations": [location],
         "partialFingerprints": {_FINGERPRINT: fingerprint},
         "properties": {
             "strategy": result.strategy,
             "diff": result.diff,
-            **({"probablyEquivalent": str(sign)} if sign is not None else {}),
+            **({_property_of(equivalence): str(equivalence)} if equivalence is not None else {}),
         },
     }
+
+
+def _property_of(equivalence: Equivalence) -> str:
+    return "equivalent" if is_proven(equivalence) else "probablyEquivalent"
 
 
 def _digest(result: CandidateResult) -> str:

@@ -15,6 +15,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.rate_interval import interval, whole_percent
 from pytest_ssr.settings import NO_SURVIVOR
+from pytest_ssr.source.equivalence import is_proven
 
 FEWEST_CHANGES = 20
 """With fewer, the interval is wider than 40 points around a score of 70 %, so that it decides nothing."""
@@ -37,6 +38,7 @@ class LeftOut(StrEnum):
 
     ACCEPTED = "accepted"
     COMBINATION = "combined"
+    PROVEN = "equivalent"
     EQUIVALENT = "probably equivalent"
     NOT_JUDGED = "not judged"
     TIMED_OUT = "timed out"
@@ -61,7 +63,7 @@ class Score:
 
     noticed: int
     tried: int
-    """Without changes that timed out, were not exercised or are probably equivalent, and without combinations."""
+    """Without changes that timed out, were not exercised or are (probably) equivalent, and without combinations."""
     is_complete: bool
     """Whether the project has no further changes to try."""
     is_planned: bool = False
@@ -145,8 +147,9 @@ def score_of(
 
     Noticed are changes that make tests fail every time: valid bugs, and rejected ones, which break too much or cannot
     be made into an artifact. Missed are the survivors, whether a test reaches them or not. Not counted: timed-out and
-    not-exercised changes and those whose failures do not repeat, because nothing is known of them; probably equivalent
-    ones, noticed or not; survivors that the team has accepted; combinations, because they consist of several changes.
+    not-exercised changes and those whose failures do not repeat, because nothing is known of them; equivalent and
+    probably equivalent ones, noticed or not; survivors that the team has accepted; combinations, because they consist
+    of several changes.
 
     read: returns the original content of a file. is_complete: whether these are all candidates of the project. is_cut:
     whether the run ended before it had tried what was planned.
@@ -171,8 +174,9 @@ def left_out(
         return LeftOut.COMBINATION
     if result.reason is not None and result.reason.code in _UNCERTAIN:
         return LeftOut.UNCERTAIN
-    if equivalence_of(result, read) is not None:
-        return LeftOut.EQUIVALENT
+    equivalence = equivalence_of(result, read)
+    if equivalence is not None:
+        return LeftOut.PROVEN if is_proven(equivalence) else LeftOut.EQUIVALENT
     return LeftOut.ACCEPTED if acceptances.of(result) is not None else None
 
 

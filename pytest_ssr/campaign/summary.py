@@ -14,6 +14,7 @@ from pytest_ssr.escaping import escaped_line
 from pytest_ssr.progress import counted
 from pytest_ssr.project.report_marks import ACCEPTED_FILE
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.source.equivalence import is_proven
 
 _MOST_PLACES = 10
 _NOT_JUDGED = {CandidateStatus.NOT_EXERCISED: "not exercised", CandidateStatus.UNDECIDED: "undecided"}
@@ -149,11 +150,13 @@ def _doubtful_entries(acceptances: Acceptances) -> Iterator[tuple[str, str]]:
 
 def _marks(here: Sequence[Survivor]) -> str:
     """Return the marks of a place's survivors, such as ` (probably equivalent: logging)`."""
-    signs = [s.equivalence for s in here if s.equivalence is not None]
+    proofs = [s.equivalence.reason for s in here if is_proven(s.equivalence)]
+    signs = [str(s.equivalence) for s in here if s.equivalence is not None and not is_proven(s.equivalence)]
     marks = []
-    if signs:
-        count = f"{len(signs)} " if len(signs) < len(here) else ""
-        marks.append(f"{count}probably equivalent: {', '.join(sorted(set(signs)))}")
+    for word, reasons in (("equivalent", proofs), ("probably equivalent", signs)):
+        if reasons:
+            count = f"{len(reasons)} " if len(reasons) < len(here) else ""
+            marks.append(f"{count}{word}: {', '.join(sorted(set(reasons)))}")
     if not any(s.result.is_reached for s in here):
         marks.append("no test runs it")
     return f"  ({'; '.join(marks)})" if marks else ""

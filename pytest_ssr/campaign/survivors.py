@@ -11,11 +11,10 @@ from pytest_ssr.campaign.acceptances import NO_ACCEPTANCES, Acceptance, Acceptan
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.source.equivalence_signs import EquivalenceSign, common_sign
+from pytest_ssr.source.equivalence import Equivalence, common_equivalence, equivalence_named
 from pytest_ssr.source.syntax_tree import parse, scopes
 
-_PUBLIC, _EXERCISED, _EQUIVALENT, _NOT_USEFUL = 2.0, 1.0, -4.0, -4.0
-_SIGNS = {str(sign): sign for sign in EquivalenceSign}
+_PUBLIC, _EXERCISED, _EQUIVALENT, _NOT_USEFUL = 2.0, 1.0, -4.0, -8.0
 _HALF_COMPLEX = 10
 """The cyclomatic complexity with half of the most that complexity can add; more is often called too complex."""
 _DECISIONS = frozenset(
@@ -42,15 +41,15 @@ class Survivor:
 
     result: CandidateResult
     """The change."""
-    equivalence: EquivalenceSign | None
-    """Why it is probably equivalent; None if nothing suggests so."""
+    equivalence: Equivalence | None
+    """Why it is equivalent, a proof or a sign; None without either."""
     weight: float
-    """How much it matters, from -8 to below 4.
+    """How much it matters, from -12 to below 4.
 
     2 for a public function (no leading underscore in any part of its name or of its module's, dunder names aside), 1 if
-    tests ran the changed code, c / (c + 10) for a cyclomatic complexity c of the function; 4 less if it is probably
-    equivalent, and 4 less if such changes were called not useful. A public function thus comes before every private
-    one, and exercised code before code that no test reaches.
+    tests ran the changed code, c / (c + 10) for a cyclomatic complexity c of the function; 4 less if it is
+    equivalent, probably or for certain, and 8 less if such changes were called not useful. A public function thus comes
+    before every private one, and exercised code before code that no test reaches.
     """
     acceptance: Acceptance | None = None
     """What the team has decided about it; None if nothing that holds."""
@@ -70,21 +69,21 @@ def ranked(
             continue
         if result.path not in complexities:
             complexities[result.path] = dict(_complexities(result.path, read))
-        sign = equivalence_of(result, read)
+        equivalence = equivalence_of(result, read)
         weight = _weight(result, complexities[result.path].get(result.scope, 1))
-        weight += _EQUIVALENT if sign is not None else 0
+        weight += _EQUIVALENT if equivalence is not None else 0
         weight += _NOT_USEFUL if acceptances.is_of_no_use(result) else 0
-        survivors.append(Survivor(result, sign, weight, acceptances.of(result)))
+        survivors.append(Survivor(result, equivalence, weight, acceptances.of(result)))
     return sorted(survivors, key=lambda s: (-s.weight, s.result.path, s.result.line, s.result.index))
 
 
-def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> EquivalenceSign | None:
-    """Return why the change of a result is probably equivalent; None if a part of it is not.
+def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> Equivalence | None:
+    """Return why the change of a result is equivalent; None if neither a proof nor signs say so of all parts.
 
     The result says it, unless an earlier release has stored it.
     """
     if result.sign is not None:
-        return _SIGNS.get(result.sign)
+        return equivalence_named(result.sign)
 
     def entry(path: str) -> FileEntry | None:
         try:
@@ -98,7 +97,7 @@ def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> Equ
         # The diff is text for people: it does not apply to a file in another encoding.
         return None
     changes = ((path, entry(path), new) for path, new in changed.items())
-    return common_sign((path, old.data if old else b"", new.data if new else None) for path, old, new in changes)
+    return common_equivalence((path, old.data if old else b"", new.data if new else None) for path, old, new in changes)
 
 
 def _weight(result: CandidateResult, complexity: int) -> float:

@@ -27,6 +27,7 @@ from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.test_run import RunStatus, SuiteRun, abbreviate
 from pytest_ssr.records.verdict import CheckResult, Verdict
 from pytest_ssr.source.change_identity import identity_of
+from pytest_ssr.source.equivalence import common_equivalence
 
 if TYPE_CHECKING:
     from pytest_ssr.campaign.campaign import Campaign
@@ -229,16 +230,17 @@ class Trial:
         campaign.store.put_artifact(verdict.artifact_id, artifact, spare=True)
         self._end(CandidateStatus.VALID, "", None, verdict)
 
-    def _identity(self) -> str:
-        original, files = self._campaign.snapshot, self._campaign.snapshot.files
-        changes = self.candidate.changes.items()
-        before_and_after = ((original.read(path) if path in files else b"", data) for path, data in changes)
-        return identity_of(self.candidate.operator, before_and_after)
+    def _fields_of_survivor(self) -> dict[str, str]:
+        """Return what is worth finding out about a survivor alone, because it takes longer than a sign."""
+        changes = self._campaign.changes_of(self.candidate)
+        identity = identity_of(self.candidate.operator, [(before, after) for _, before, after in changes])
+        return {"identity": identity, "sign": str(common_equivalence(changes) or "")}
 
     def _end(
         self, status: CandidateStatus, check: str, reason: CheckReason | None, verdict: Verdict | None = None
     ) -> CandidateResult:
         self._stop_running_ahead()
+        own = self._fields_of_survivor() if status is CandidateStatus.SURVIVED else {}
         self.candidate_result = CandidateResult(
             index=self.index,
             status=status,
@@ -253,8 +255,7 @@ class Trial:
             forks=self._runner.counts.forks,
             fallback=self.screened.fallback,
             disagreement=self.disagreement,
-            identity=self._identity() if status is CandidateStatus.SURVIVED else "",
-            **candidate_fields(self.candidate),
+            **{**candidate_fields(self.candidate), **own},
         )
         self._campaign.store.put_record(self._campaign.folder, f"{self.index:05d}", self.candidate_result.to_json())
         return self.candidate_result

@@ -29,7 +29,7 @@ class Candidate:
     parent: str = ""
     """The artifact of which this is a failed repair; empty for a bug that is not one."""
     sign: str | None = None
-    """Why it is probably equivalent, as in CandidateResult; a campaign sets it."""
+    """Why it is equivalent, as in CandidateResult; a campaign sets it."""
 
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """What else `artifact.json` says of the injector, such as its model."""

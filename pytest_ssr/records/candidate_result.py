@@ -72,7 +72,7 @@ class CandidateResult:
     disagreement: str = ""
     """Tests for which the screening in a warm process was wrong; the candidate was screened again in a fresh one."""
     sign: str | None = None
-    """Why it is probably equivalent, a value of EquivalenceSign; empty if nothing suggests so.
+    """Why it is equivalent, a value of EquivalenceProof or EquivalenceSign; empty without a proof or a sign.
 
     None in records of earlier releases and of models, for which it was not looked for.
     """

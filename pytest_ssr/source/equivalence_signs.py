@@ -8,7 +8,7 @@ How often the signs are right is in `benchmarks/results/2026-11-27-equivalence.m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import lru_cache
 
@@ -40,6 +40,13 @@ class EquivalenceSign(StrEnum):
     """Code behind `if __name__ == "__main__"`."""
     IDENTITY = "identity"
     """`is None` that becomes `== None`: they differ only for classes that compare themselves with it."""
+    UNORDERED = "unordered"
+    """Attributes, methods or operands in another order, which a class that is not known could make matter.
+
+    It lacks a proof (`pytest_ssr.source.equivalence_proofs`), as does LIMIT.
+    """
+    LIMIT = "limit"
+    """A comparison at a number that is the result then, with a value that may be a number of another type."""
 
 
 _LOGGER = re.compile(rb"(?:.*[._])?log(?:ger|ging)?(?:\(\))?", re.IGNORECASE)
@@ -51,20 +58,6 @@ _IDENTITY = {b"is": b"==", b"is not": b"!="}
 _EXCEPTION = re.compile(rb"\w*(?:Error|Exception|Warning)")
 _TYPE_ERRORS = frozenset((b"TypeError", b"AssertionError", b"NotImplementedError"))
 _CLAUSES = ("else_clause", "elif_clause")
-
-
-def common_sign(changes: Iterable[tuple[str, bytes, bytes | None]]) -> EquivalenceSign | None:
-    """Return the first sign of changes to several files; None unless all have one.
-
-    changes: path, original content and new content of each file.
-    """
-    signs: list[EquivalenceSign] = []
-    for path, original, changed in changes:
-        sign = sign_of(path, original, changed)
-        if sign is None:
-            return None
-        signs.append(sign)
-    return signs[0] if signs else None
 
 
 def sign_of(path: str, original: bytes, changed: bytes | None) -> EquivalenceSign | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
+from pytest_ssr.source.normal_form import EquivalenceProof
 from pytest_ssr.storage.store import Store
 
 
@@ -103,6 +105,31 @@ class Table:
             return x + 1  # ssr: skip
         return "# ssr: skip" * x
 """
+
+
+def test_survivors_have_their_proofs(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    code = "def clip(a: int, b: int):\n    if a > 10:\n        return 10\n    c = a * b\n    return c if c > b else b\n"
+    (project / "calc.py").write_text(code)
+    tests = "import calc\n\n\ndef test_a():\n    assert calc.clip(1, 2) == 2\n\n\ndef test_b():\n    assert calc\n"
+    (project / "test_calc.py").write_text(tests)
+    campaign = open_campaign(
+        project,
+        Store(tmp_path / "store"),
+        settings=RuleSettings(),
+        injectors="mutation",
+        python=plain_python(),
+        judges_only=True,
+    )
+    try:
+        results = list(itertools.takewhile(bool, map(campaign.attempt, itertools.count())))
+    finally:
+        campaign.close()
+    survivors = [r for r in results if r is not None and r.status is CandidateStatus.SURVIVED]
+    proven = {r.operator for r in survivors if r.sign == EquivalenceProof.BOUND}
+    assert proven == {"boundary-comparison"}
+    assert "" in {r.sign for r in survivors}
 
 
 @pytest.mark.long

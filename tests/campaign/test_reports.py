@@ -120,6 +120,17 @@ def test_reached_and_not_reached_survivors_differ(tmp_path):
     assert levels == ["warning", "note"]
 
 
+def test_equivalent_survivors_are_notes_and_have_no_annotation(tmp_path):
+    signs = ("bound", "message", "")
+    findings = found(tmp_path, *(replace(change(n, 7 + n, "    if 1:"), sign=s) for n, s in enumerate(signs)))
+    results = json.loads(sarif_text(findings))["runs"][0]["results"]
+    assert [result["level"] for result in results] == ["note", "note", "warning"]
+    marks = [(r["properties"].get("equivalent"), r["properties"].get("probablyEquivalent")) for r in results]
+    assert marks == [("bound", None), (None, "message"), (None, None)]
+    (line,) = annotation_lines(findings)
+    assert ",line=9," in line
+
+
 def test_a_page_of_another_tool_is_not_replaced(tmp_path):
     (tmp_path / "index.html").write_text("<p>mine")
     with pytest.raises(SettingsError) as raised:

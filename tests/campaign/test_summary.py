@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.test_run import SetAside
+from pytest_ssr.source.normal_form import EquivalenceProof
 
 SOURCE = b"import logging\n\n\ndef f(a):\n    logging.debug('x')\n    return a\n"
 CHANGED = SOURCE.replace(b"'x'", b"'y'")
@@ -49,6 +51,14 @@ def test_probably_equivalent_survivors_are_marked_and_last() -> None:
         "h  2 of 2: change  (1 probably equivalent: logging)",
         "f  1 of 1: change  (probably equivalent: logging)",
     ]
+
+
+def test_proven_survivors_are_marked_with_the_reason() -> None:
+    proven = [replace(survivor(n, "h"), sign=str(sign)) for n, sign in enumerate(("bound", "order", "message", ""))]
+    (place,) = [line for line in lines(proven) if line.startswith("  a.py")]
+    (mark,) = re.findall(r"\((.*)\)", place)
+    reasons = ", ".join(sorted((EquivalenceProof.BOUND.reason, EquivalenceProof.ORDER.reason)))
+    assert mark == f"2 equivalent: {reasons}; 1 probably equivalent: message"
 
 
 def test_places_that_no_test_reaches_are_marked() -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from pytest_ssr.campaign.artifact_builder import candidate_fields
 from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
-from pytest_ssr.campaign.score import GateCode, LeftOut, Score, is_scored, score_of, scored_injectors
+from pytest_ssr.campaign.score import GateCode, LeftOut, Score, is_scored, left_out, score_of, scored_injectors
 from pytest_ssr.campaign.survivors import ranked
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.source.equivalence_signs import EquivalenceSign
+from pytest_ssr.source.normal_form import EquivalenceProof
 
 SOURCE = b"""\
 import logging
@@ -104,6 +105,7 @@ def test_the_sign_in_a_result_is_used_and_looked_for_only_without_one() -> None:
     plain, logging = result("a + 1", "a - 1", "simple"), result("a is %s", "b is %s", "simple")
     for change, sign, expected in (
         (plain, "message", EquivalenceSign.MESSAGE),
+        (plain, "bound", EquivalenceProof.BOUND),
         (logging, "", None),
         (logging, "of a later release", None),
         (logging, None, EquivalenceSign.LOGGING),
@@ -114,6 +116,21 @@ def test_the_sign_in_a_result_is_used_and_looked_for_only_without_one() -> None:
         assert is_scored(marked, read) is (expected is None)
     kept = candidate_fields(Candidate("mutation", "change", {}, "box.py", 1, "simple", sign="message"))
     assert replace(plain, **kept).sign == "message"
+
+
+def test_proven_changes_are_left_out_and_weigh_as_little_as_probable_ones() -> None:
+    plain = result("a + 1", "a - 1", "simple")
+    reasons = {sign: left_out(replace(plain, sign=sign), read) for sign in ("bound", "message", "")}
+    assert reasons == {"bound": LeftOut.PROVEN, "message": LeftOut.EQUIVALENT, "": None}
+    proven, probable = (ranked([replace(plain, sign=sign)], read)[0].weight for sign in ("bound", "message"))
+    assert proven == probable < 0
+    # Of an earlier release.
+    assert left_out(result("a + 2", "2 + a", "branched"), read) is LeftOut.EQUIVALENT
+    assert (
+        left_out(result("        return a\n", "        return a\n        del b\n", "branched"), read) is LeftOut.PROVEN
+    )
+    score = score_of([replace(plain, sign="bound"), plain], read, Goal(1))
+    assert (score.tried, score.left_out) == (1, {LeftOut.PROVEN: 1})
 
 
 def test_the_score_counts_changes_whose_outcome_is_known() -> None:

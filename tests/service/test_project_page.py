@@ -23,6 +23,9 @@ from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.source.equivalence import described
+from pytest_ssr.source.equivalence_signs import EquivalenceSign
+from pytest_ssr.source.normal_form import EquivalenceProof
 from pytest_ssr.storage.store import Store
 
 LOOKS = {
@@ -117,6 +120,14 @@ def test_survivors_that_matter_most_come_first_and_code_without_a_test_is_marked
     assert re.findall(r'<section class="code-file"[^>]*data-name="([^"]*)"', html) == ["b.py", "_a.py"]
     assert html.count("survived, no test runs it, swap-operands") == 2
     assert html.count('<span class="faint">no test reaches it</span>') == 2
+
+
+def test_equivalent_survivors_are_marked_with_the_reason(tmp_path):
+    (tmp_path / "b.py").write_text(SOURCE)
+    results = [replace(change(n, 7, "    if rate:", path="b.py"), sign=s) for n, s in enumerate(("bound", "message"))]
+    html = project_page(Findings.of(campaign_of(("b.py",)), results, [], tmp_path))
+    assert html.count(described(EquivalenceProof.BOUND)) == 1
+    assert html.count(described(EquivalenceSign.MESSAGE)) == 1
 
 
 def test_a_run_without_a_change_has_no_counts(tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from pytest_ssr.campaign.facts import facts_of
 from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import score_of
-from pytest_ssr.campaign.suggested_tests import suggest_tests
+from pytest_ssr.campaign.suggested_tests import suggest_tests, survivors_for_tests
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
@@ -279,13 +280,13 @@ def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> No
         results = [result for index in range(3) if (result := campaign.attempt(index)) is not None]
         survivors = [r.index for r in results if r.status is CandidateStatus.SURVIVED]
         assert survivors
-        over = suggest_tests(campaign, results, 1, deadline=-math.inf)
+        over = suggest_tests(campaign, survivors_for_tests(campaign, results, 1), deadline=-math.inf)
         assert [s.reason for s in over.tests] == [NoSuggestion.LIMIT]
         assert not findings_of(campaign, results).suggestions
-        (first,) = suggest_tests(campaign, results, 1, deadline=math.inf).tests
+        (first,) = suggest_tests(campaign, survivors_for_tests(campaign, results, 1), deadline=math.inf).tests
         assert "large(" in first.test
         runs = campaign.runner.counts.runs
-        assert suggest_tests(campaign, results, 1, deadline=math.inf).tests == [first]
+        assert suggest_tests(campaign, survivors_for_tests(campaign, results, 1), deadline=math.inf).tests == [first]
         assert campaign.runner.counts.runs == runs
         assert findings_of(campaign, results).suggestions == {first.index: first}
         score = score_of(results, campaign.snapshot.read, Goal(1))
@@ -302,6 +303,21 @@ def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> No
             suggestions=[first],
         )
         assert [SuggestedTest.from_json(s) for s in json.loads(json.dumps(data))["suggested_tests"]] == [first]
+        assert {(s["equivalence"], s["proven_equivalent"]) for s in data["survivors"]} == {(None, False)}
+        proven = [replace(r, sign="bound") for r in results]
+        data = results_json(
+            facts_of(campaign),
+            Goal(1),
+            proven,
+            score,
+            read=campaign.snapshot.read,
+            ending=Ending.of(Goal(1), results),
+            fail_under=None,
+            seconds=1.0,
+            store=campaign.store.root,
+        )
+        assert {(s["equivalence"], s["proven_equivalent"]) for s in data["survivors"]} == {("bound", True)}
+        assert not suggest_tests(campaign, survivors_for_tests(campaign, proven, 1), deadline=math.inf).tests
 
 
 def test_what_is_found_before_an_interrupt_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +341,7 @@ def test_what_is_found_before_an_interrupt_is_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Suggester, "suggest", suggest)
     monkeypatch.setattr("pytest_ssr.campaign.suggested_tests.candidate_state", lambda *_: None)
     shown: list[str] = []
-    found = suggest_tests(campaign, survivors, 3, deadline=math.inf, progress=shown.append)
+    found = suggest_tests(campaign, survivors, deadline=math.inf, progress=shown.append)
     assert (list(found.tests), found.is_interrupted) == ([first], True)
     assert SuggestedTest.from_json(store.record("suggestions/k", "00000")) == first
     assert shown[-1] == "", "the progress line is removed"

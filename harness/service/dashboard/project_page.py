@@ -19,6 +19,7 @@ from pytest_ssr import __version__
 from pytest_ssr.campaign.findings import Findings, ProvenBug
 from pytest_ssr.campaign.score import Score
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.source.equivalence import described
 
 _MOST_TESTS, _MOST_DIFFS = 50, 300
 """Tests of a bug, and bugs with a diff; their artifacts have the others."""
@@ -208,9 +209,9 @@ def _function(
 
 def _change(result: CandidateResult, addresses: dict[int, str], findings: Findings) -> Change:
     note = result.explanation if result.status is not CandidateStatus.SURVIVED or not result.is_reached else ""
-    sign, accepted = findings.signs.get(result.index), findings.accepted.get(result.index)
-    if sign is not None:
-        note = "; ".join([f"probably equivalent: {sign}", *([note] if note else [])])
+    equivalence, accepted = findings.equivalences.get(result.index), findings.accepted.get(result.index)
+    if equivalence is not None:
+        note = "; ".join([described(equivalence), *([note] if note else [])])
     if accepted is not None:
         note = f"{accepted.kind}: {accepted.reason}"
     if result.status is CandidateStatus.VALID:
