@@ -276,6 +276,14 @@ def install_signal_handlers() -> None:
             signal.signal(number, _signals.handle)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    atexit.unregister(_ignore_signals)
+    atexit.register(_ignore_signals)
+
+
+def _ignore_signals() -> None:
+    """Ignore signals while the interpreter ends: it resets their handlers, and one more signal would kill it."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
