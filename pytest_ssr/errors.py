@@ -152,6 +152,10 @@ class SettingsError(SsrError):
         self.option = option
 
 
+class NoRunError(SettingsError):
+    """A store has no run of this project that could be reported."""
+
+
 class DiskFullError(SettingsError):
     """A disk has no space for the results of a command that has not begun."""
 

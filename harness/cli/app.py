@@ -77,6 +77,8 @@ COMMANDS = {
     "review": Command("survivors:ReviewSettings", "inject:review"),
     "accept": Command("survivors:AcceptSettings", "accept:accept"),
     "feedback": Command("survivors:FeedbackSettings", "accept:feedback"),
+    "mcp": Command("agent_tools:McpSettings", "agent_tools:mcp"),
+    "skill": Command("agent_tools:SkillSettings", "agent_tools:skill"),
     "validate": Command("commands:ValidateSettings", "artifacts:validate"),
     "merge": Command("commands:MergeSettings", "merge:merge"),
     "list": Command("commands:ListSettings", "artifacts:list_store"),

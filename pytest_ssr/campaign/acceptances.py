@@ -26,6 +26,7 @@ from pytest_ssr.source.change_identity import replaced_units, unit_hashes
 from pytest_ssr.storage.synced_files import write_synced
 
 _HEADER = "# Changes that no test notices, and what was decided about them. Written by `ssr accept`.\n"
+_MOST_SHOWN = 60
 _BLOCK = re.compile(r"(?m)^\[\[accepted\]\][ \t]*(?:#.*)?$")
 
 
@@ -109,6 +110,19 @@ class Acceptances:
 
 
 NO_ACCEPTANCES = Acceptances()
+
+
+def only_id(beginning: str, ids: Iterable[str], of: str) -> str:
+    """Return the only id that begins with a text; raises SettingsError. of: what has the ids, for the message."""
+    found = sorted({name for name in ids if name.startswith(beginning)}) if beginning else []
+    if beginning in found:
+        return beginning
+    if len(found) == 1:
+        return found[0]
+    shown = repr(beginning if len(beginning) <= _MOST_SHOWN else f"{beginning[:_MOST_SHOWN]}...")
+    if found:
+        raise SettingsError(f"several survivors begin with {shown}: {', '.join(found)}")
+    raise SettingsError(f"{of} has no survivor {shown}; the run shows the ids of its survivors")
 
 
 def read_acceptances(project: Path, *, today: date | None = None) -> Acceptances:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ssr.campaign.acceptances import Acceptance, Acceptances, read_acceptances
 from pytest_ssr.campaign.score import Score, count_noticed, is_scored
 from pytest_ssr.campaign.survivors import Survivor, ranked
-from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
+from pytest_ssr.errors import ArtifactError, NoRunError, StoreError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import name_of
 from pytest_ssr.records.artifact import read_artifact
@@ -132,6 +132,11 @@ class Findings:
         scored = [result for result in results if result.index in self.scored]
         return Score(count_noticed(scored), len(scored), is_complete=False)
 
+    @property
+    def by_identity(self) -> dict[str, CandidateResult]:
+        """The survivors by their identities, accepted ones included."""
+        return {r.identity: r for r in self.results if r.status is CandidateStatus.SURVIVED and r.identity}
+
     def source(self, path: str) -> str | None:
         """Return a file of the project as text; None if it is not there."""
         if path not in self.campaign.files:
@@ -155,7 +160,7 @@ def findings_of(campaign: Campaign, results: Sequence[CandidateResult]) -> Findi
 
 
 def stored_findings(store: Store, project: Path | None = None) -> Findings:
-    """Return the findings of the campaign that started or went on last in a store; raises SettingsError without one.
+    """Return the findings of the campaign that started or went on last in a store; raises NoRunError without one.
 
     project: only campaigns in this directory, or, if there are none because other machines ran them, of the same name.
     """
@@ -164,7 +169,7 @@ def stored_findings(store: Store, project: Path | None = None) -> Findings:
         folder = str(project.resolve())
         records = [r for r in records if r.folder == folder] or [r for r in records if r.project == name_of(project)]
     if not records:
-        raise SettingsError(f"{store.root} has no run of ssr inject to report; run `pytest --ssr-inject` first")
+        raise NoRunError(f"{store.root} has no run of ssr inject to report; run `pytest --ssr-inject` first")
     acceptances = read_acceptances(project) if project is not None else None
     return _stored_findings(store, max(records, key=lambda r: r.started_at), acceptances)
 

@@ -15,6 +15,8 @@ A_contra = TypeVar("A_contra", contravariant=True)
 R = TypeVar("R")
 GIVE_UP_AFTER = 60
 """Candidates to try for each wanted bug, if no model proposes them."""
+PER_CHANGE = 3
+"""Candidates for each change to try: some time out, and some are not exercised."""
 
 
 class Attempts(Protocol):

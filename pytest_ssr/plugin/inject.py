@@ -24,6 +24,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.ending import Cut, Ending
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.facts import facts_of
+from pytest_ssr.campaign.parallel import PER_CHANGE
 from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
@@ -63,8 +64,6 @@ from pytest_ssr.storage.synced_files import write_synced
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
-_PER_CHANGE = 3
-"""Candidates offered for each change to try: some time out, and some are not exercised."""
 _COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
 
 
@@ -231,7 +230,7 @@ class InjectPlugin:
     def _most(self) -> int:
         """Return how many candidates are offered."""
         if self.goal.changes:
-            return max(_AT_LEAST, _PER_CHANGE * self.goal.changes)
+            return max(_AT_LEAST, PER_CHANGE * self.goal.changes)
         count = self.goal.count
         return max(_AT_LEAST, _PER_WANTED * min(count, _FEW_WANTED) + _PER_MORE_WANTED * max(0, count - _FEW_WANTED))
 

@@ -19,7 +19,6 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PytestRunner
-from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
@@ -35,6 +34,7 @@ from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phras
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
 from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, skeleton
 from pytest_ssr.suggestions.variation import varied
+from pytest_ssr.suggestions.verification import FAILING_SEEDS, PASSING_SEEDS, NewTest
 
 _MOST_CALLS, _MOST_INSTANCES, _MOST_VALUES = 60, 4, 12
 _MOST_PARAMETERS = 2
@@ -101,8 +101,6 @@ _MOST_TESTS, _MOST_TESTS_S = 60, 20.0
 """Tests that show how a function is called, and the seconds that they may take."""
 _MOST_CALLS, _MOST_VARIED, _MOST_FUNCTIONS, _MOST_TRIED = 400, 300, 3, 3
 """Calls of one function; varied examples; functions that lead to the changed code; tests verified for one survivor."""
-_PASSING_SEEDS, _FAILING_SEEDS = (0, 3, 4), (0, 1)
-"""Hash seeds of the runs of a test on the original and on the changed code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,23 +265,17 @@ class Suggester:
 
     def _passes(self, found: Found) -> bool:
         """Return whether a test passes on the original every time."""
-        return self._agrees(found, self._runner.original, _PASSING_SEEDS, Outcome.PASSED)
+        return self._agrees(found, self._runner.original, PASSING_SEEDS, Outcome.PASSED)
 
     def _fails(self, found: Found, changed: CodebaseState) -> bool:
         """Return whether a test fails with a change every time."""
-        return self._agrees(found, changed, _FAILING_SEEDS, Outcome.FAILED)
+        return self._agrees(found, changed, FAILING_SEEDS, Outcome.FAILED)
 
     def _agrees(self, found: Found, state: CodebaseState, hash_seeds: Sequence[int], outcome: Outcome) -> bool:
-        path = self._free_path(found.folder)
-        with_test = state.replace({path: FileEntry(found.source(()).encode(), 0o100644)})
+        test = NewTest.in_folder(found.folder, found.source(()), self._runner.snapshot.files)
         watched = set(state.changes)
-        for hash_seed in hash_seeds:
-            run = self._runner.fresh(with_test, [path], hash_seed=hash_seed, like_s=self._baseline.seconds)
-            result = run.results.get(f"{path}::{found.name}")
+        for run in test.runs(self._runner, state, hash_seeds, like_s=self._baseline.seconds):
+            result = run.results.get(f"{test.path}::{found.name}")
             if run.fault or not watched <= run.exercised or result is None or result.outcome is not outcome:
                 return False
         return True
-
-    def _free_path(self, folder: str) -> str:
-        names = (f"test_suggested_{n}.py" for n in itertools.count())
-        return next(p for p in (posixpath.join(folder, n) for n in names) if p not in self._runner.snapshot.files)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import date
 
 from harness.cli.commands.store import require_store
@@ -16,15 +15,15 @@ from pytest_ssr.campaign.acceptances import (
     AcceptanceKind,
     Acceptances,
     add_acceptances,
+    only_id,
     read_acceptances,
     remove_acceptances,
 )
 from pytest_ssr.campaign.findings import stored_findings
-from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import counted
 from pytest_ssr.project.report_marks import ACCEPTED_FILE
 from pytest_ssr.project.snapshot import require_directory, take_snapshot
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.storage.store import Store
 
 
@@ -34,7 +33,7 @@ def accept(settings: AcceptSettings) -> int:
     require_directory(settings.repo)
     acceptances = read_acceptances(settings.repo)
     if settings.remove:
-        ids = [_chosen(name, [entry.id for entry in acceptances.entries], ACCEPTED_FILE) for name in settings.ids]
+        ids = [only_id(name, [entry.id for entry in acceptances.entries], ACCEPTED_FILE) for name in settings.ids]
         remove_acceptances(settings.repo, ids)
         terminal.echo(f"removed from {ACCEPTED_FILE}: {', '.join(ids)}")
     elif settings.ids:
@@ -60,8 +59,8 @@ def _add(settings: AcceptSettings, terminal: Terminal) -> None:
     root = settings.store or settings.repo / ".ssr"
     require_store(root)
     findings = stored_findings(Store(root), settings.repo)
-    survivors = {r.identity: r for r in findings.results if r.status is CandidateStatus.SURVIVED and r.identity}
-    chosen = [survivors[_chosen(name, survivors, "the last run")] for name in settings.ids]
+    survivors = findings.by_identity
+    chosen = [survivors[only_id(name, survivors, "the last run")] for name in settings.ids]
     kind = AcceptanceKind(settings.kind)
     add_acceptances(
         settings.repo, [Acceptance.of(result, kind, settings.reason.strip(), settings.until_date) for result in chosen]
@@ -69,18 +68,6 @@ def _add(settings: AcceptSettings, terminal: Terminal) -> None:
     for result in chosen:
         terminal.echo(f"{kind}: {_shown(result)}", "valid")
     terminal.echo(f"{ACCEPTED_FILE}: {counted(len(chosen), 'survivor')} accepted; commit the file")
-
-
-def _chosen(beginning: str, ids: Sequence[str] | dict[str, CandidateResult], of: str) -> str:
-    """Return the only id that begins with a text; raises SettingsError."""
-    found = sorted({name for name in ids if name.startswith(beginning)})
-    if beginning in found:
-        return beginning
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise SettingsError(f"several survivors begin with {beginning!r}: {', '.join(found)}")
-    raise SettingsError(f"{of} has no survivor {beginning!r}; the run shows the ids of its survivors")
 
 
 def _checked(settings: AcceptSettings, acceptances: Acceptances) -> Acceptances:

@@ -28,7 +28,7 @@ from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.facts import facts_of
 from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.github import annotation_lines, append_job_summary, is_github
-from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
+from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, PER_CHANGE, run_candidates
 from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
@@ -57,9 +57,6 @@ from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.settings import budget_seconds
 from pytest_ssr.storage.free_space import require_space
 from pytest_ssr.storage.store import Store
-
-_PER_CHANGE = 3
-"""Candidates for each change to try: some time out, and some are not exercised."""
 
 
 def inject(settings: InjectSettings) -> int:
@@ -304,7 +301,7 @@ def _run_candidates(
                 campaign,
                 goal,
                 units=executor.units(CampaignWork(campaign)),
-                most=_PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
+                most=PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
                 report=report,
                 progress=lambda done: terminal.status(progress_line(done, goal, terminal.elapsed_s)),
             )

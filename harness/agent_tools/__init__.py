@@ -1,0 +1,1 @@
+"""Provide reviews, tests and acceptances of one project to coding agents."""
