@@ -10,17 +10,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from plain import plain_python
-from reviewed_project import git, make_project
-
-pytest.importorskip("mcp.server.mcpserver")
-
 import anyio
 import anyio.lowlevel
+import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp.client.stdio import stdio_client
+from plain import plain_python
+from reviewed_project import git, make_project
 
 from harness.agent_tools import mcp_server
 from harness.agent_tools.answers import SurvivorAnswer
