@@ -7,7 +7,8 @@ import json
 import math
 import os
 import time
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.ending import Cut, Ending
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.facts import facts_of
-from pytest_ssr.campaign.findings import findings_of
+from pytest_ssr.campaign.findings import Findings, findings_of
 from pytest_ssr.campaign.github import annotation_lines, append_job_summary, is_github
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, PER_CHANGE, run_candidates
 from pytest_ssr.campaign.report import (
@@ -41,10 +42,10 @@ from pytest_ssr.campaign.report import (
 )
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import results_json
-from pytest_ssr.campaign.review import REVIEW_S, changes_until, review_lines, review_of, survivors_to_show
-from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_injectors
+from pytest_ssr.campaign.review import REVIEW_S, Review, changes_until, review_lines, review_of, survivors_to_show
+from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of, scored_injectors
 from pytest_ssr.campaign.shard_record import InjectionShard
-from pytest_ssr.campaign.suggested_tests import suggest_tests, suggestion_lines, survivors_for_tests
+from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines, survivors_for_tests
 from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
 from pytest_ssr.extensions import Extensions
@@ -57,6 +58,40 @@ from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.settings import budget_seconds
 from pytest_ssr.storage.free_space import require_space
 from pytest_ssr.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a run has found, as its output needs it."""
+
+    campaign: Campaign
+    goal: Goal
+    results: Sequence[CandidateResult]
+    score: Score
+    ending: Ending
+    gate: float | None
+    """The least score in percent that lets the run succeed; None if something else decides."""
+    suggestions: Suggestions
+    review: Review | None
+    """None unless changed code alone was judged."""
+    findings: Findings
+    reports: Sequence[Path]
+    """The files that were written."""
+    budget_s: float | None
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code."""
+        if self.gate is not None:
+            is_done = self.score.gate(self.gate) is GateCode.PASSED
+        else:
+            is_done = self.review is not None or self.goal.is_reached(self.results)
+        return ExitCode.DONE if is_done else ExitCode.NO
+
+    @property
+    def models(self) -> list[LmInjector]:
+        """The models that proposed changes."""
+        return [injector for injector in self.campaign.injectors if isinstance(injector, LmInjector)]
 
 
 def inject(settings: InjectSettings) -> int:
@@ -81,89 +116,108 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     if isinstance(opened, ExitCode):
         return opened
     campaign, shard = opened
+    changes_end = deadline
     if settings.is_review and budget_s is not None:
         deadline = time.monotonic() + budget_s
-    changes_end = changes_until(deadline) if settings.is_review else deadline
+        changes_end = changes_until(deadline)
     goal = shard.goal if shard is not None else goal_of(settings)
     with until(changes_end):
         results = _run_candidates(settings, campaign, goal, shard, extensions, terminal)
-    read, reached = campaign.snapshot.read, goal.is_reached(results)
     # After an interrupt of the search for tests, nothing more can be drawn.
-    is_complete = campaign.is_complete(results)
+    is_complete, reached = campaign.is_complete(results), goal.is_reached(results)
     out_of_time = not reached and not is_complete and time.monotonic() >= changes_end
     ending = Ending.of(goal, results, Cut.TIME if out_of_time else Cut.NOTHING, is_complete=is_complete)
     if shard is not None:
         shard.end(ending.cut)
-    score = score_of(results, read, goal, campaign.acceptances, is_complete=is_complete, is_cut=out_of_time)
+    read, accepted = campaign.snapshot.read, campaign.acceptances
+    score = score_of(results, read, goal, accepted, is_complete=is_complete, is_cut=out_of_time)
     # Of several shards, each has too few changes for a gate.
     is_part = settings.part is not None and not settings.part.is_whole
-    gate = None if is_part else settings.limit
-    for_tests = survivors_for_tests(campaign, results, settings.suggest)
-    if settings.is_review and "suggest" not in settings.typed:
-        for_tests = [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+    for_tests = _survivors_for_tests(settings, campaign, results)
     suggestions = suggest_tests(campaign, for_tests, deadline=deadline, progress=terminal.status)
+    reviewed = None
+    if settings.is_review:
+        reviewed = review_of(campaign, results, suggestions.tests, is_complete=reached or is_complete)
     findings = findings_of(campaign, results)
     reports = list(report_files.write(findings))
     if is_github(os.environ):
         append_job_summary(findings, os.environ)
-    done = reached or settings.is_review
-    if gate is not None:
-        done = score.gate(gate) is GateCode.PASSED
-    review = None
-    if settings.is_review:
-        review = review_of(campaign, results, suggestions.tests, is_complete=reached or is_complete)
-    models = [injector for injector in campaign.injectors if isinstance(injector, LmInjector)]
+    gate = None if is_part else settings.limit
+    outcome = _Outcome(campaign, goal, results, score, ending, gate, suggestions, reviewed, findings, reports, budget_s)
     if settings.json:
-        content = results_json(
-            facts_of(campaign),
-            goal,
-            results,
-            score,
-            read=read,
-            ending=ending,
-            fail_under=gate,
-            acceptances=campaign.acceptances,
-            seconds=terminal.elapsed_s,
-            store=campaign.store.root,
-            shard=settings.part,
-            suggestions=suggestions.tests,
-        )
-        own: dict[str, Any] = {"replies": [model.to_json() for model in models]} if models else {}
-        if review is not None:
-            own["review"] = review.to_json()
-        if is_compact and review is not None:
-            content = {"score": content["score"], **own.pop("review"), "exit": ExitCode.DONE if done else ExitCode.NO}
-        print(json.dumps({**content, **own}, indent=1))
-        if suggestions.is_interrupted:
-            raise KeyboardInterrupt
-        return ExitCode.DONE if done else ExitCode.NO
-    for line in map(count_line, models):
+        print(json.dumps(_json_of(outcome, settings, terminal.elapsed_s, is_compact=is_compact), indent=1))
+    else:
+        _show(outcome, settings, terminal)
+    if suggestions.is_interrupted:
+        raise KeyboardInterrupt
+    return outcome.code
+
+
+def _survivors_for_tests(
+    settings: InjectSettings, campaign: Campaign, results: Sequence[CandidateResult]
+) -> list[CandidateResult]:
+    """Return the survivors that a test is looked for; in a review, those with remarks."""
+    if settings.is_review and "suggest" not in settings.typed:
+        return [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+    return survivors_for_tests(campaign, results, settings.suggest)
+
+
+def _json_of(outcome: _Outcome, settings: InjectSettings, elapsed_s: float, *, is_compact: bool) -> dict[str, Any]:
+    """Return what `--json` prints. is_compact: as for `_inject`."""
+    campaign, reviewed = outcome.campaign, outcome.review
+    content = results_json(
+        facts_of(campaign),
+        outcome.goal,
+        outcome.results,
+        outcome.score,
+        read=campaign.snapshot.read,
+        ending=outcome.ending,
+        fail_under=outcome.gate,
+        acceptances=campaign.acceptances,
+        seconds=elapsed_s,
+        store=campaign.store.root,
+        shard=settings.part,
+        suggestions=outcome.suggestions.tests,
+    )
+    if is_compact and reviewed is not None:
+        return {"score": content["score"], **reviewed.to_json(), "exit": outcome.code}
+    if outcome.models:
+        content["replies"] = [model.to_json() for model in outcome.models]
+    if reviewed is not None:
+        content["review"] = reviewed.to_json()
+    return content
+
+
+def _show(outcome: _Outcome, settings: InjectSettings, terminal: Terminal) -> None:
+    """Write what the run has found."""
+    campaign, results, reviewed, goal = outcome.campaign, outcome.results, outcome.review, outcome.goal
+    read, accepted = campaign.snapshot.read, campaign.acceptances
+    for line in map(count_line, outcome.models):
         terminal.echo(line)
-    style = SummaryStyle(settings.diffs, "--diffs", in_places=review is None)
-    for kind, line in summary_lines(facts_of(campaign), results, style, read=read, acceptances=campaign.acceptances):
+    style = SummaryStyle(settings.diffs, "--diffs", in_places=reviewed is None)
+    for kind, line in summary_lines(facts_of(campaign), results, style, read=read, acceptances=accepted):
         terminal.echo(line, kind)
-    for kind, line in suggestion_lines(suggestions.tests) if review is None else review_lines(review, budget_s):
+    suggested = outcome.suggestions.tests
+    found = suggestion_lines(suggested) if reviewed is None else review_lines(reviewed, outcome.budget_s)
+    for kind, line in found:
         terminal.echo(line, kind)
-    terminal.echo(score.line, "heading")
-    if gate is not None:
-        terminal.echo(gate_line(score, gate), "valid" if done else "bad")
+    terminal.echo(outcome.score.line, "heading")
+    if outcome.gate is not None:
+        terminal.echo(gate_line(outcome.score, outcome.gate), "valid" if outcome.code is ExitCode.DONE else "bad")
     elif settings.limit is not None and settings.part is not None:
         terminal.echo(shard_gate_line(settings.part, settings.limit))
-    if out_of_time and budget_s is not None and review is None:
-        terminal.echo(time_is_up(budget_s, goal, results), "bad")
-    elif not reached and not goal.changes:
+    if outcome.ending.cut is Cut.TIME and outcome.budget_s is not None and reviewed is None:
+        terminal.echo(time_is_up(outcome.budget_s, goal, results), "bad")
+    elif not goal.changes and not goal.is_reached(results):
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
     if not campaign.judges_only:
         terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
-    for path in reports:
+    for path in outcome.reports:
         terminal.echo(f"report: {display_path(path)}")
     if _annotates(settings):
-        for line in annotation_lines(findings):
+        for line in annotation_lines(outcome.findings):
             terminal.echo(line)
-    _show_ending(settings, ending, terminal)
-    if suggestions.is_interrupted:
-        raise KeyboardInterrupt
-    return ExitCode.DONE if done else ExitCode.NO
+    _show_ending(settings, outcome.ending, terminal)
 
 
 def review(settings: ReviewSettings) -> int:
