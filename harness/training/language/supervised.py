@@ -159,9 +159,6 @@ def supervised_trainer(
         arguments["packing"] = plan.data.packing
         if plan.data.packing:
             arguments["max_length"] = limit
-        else:
-            # Rows of one batch are padded to the longest of them.
-            arguments["train_sampling_strategy"] = "group_by_length"
     return build(
         kind,
         config,
