@@ -25,6 +25,7 @@ SsrError
 │   ├── DamagedTreeError        what machines have shared as the tree of an artifact is not that tree
 │   └── StoreWriteError         a full disk, a read-only directory; a run can continue once that is fixed
 ├── SettingsError               an option has an invalid value
+│   ├── NoRunError              a store has no run of a project that could be reported
 │   ├── DiskFullError           a disk has no space for a run that has not begun
 │   ├── NotPublishableError     a folder is not published, because of itself or of what is at its destination
 │   ├── GgufError               a GGUF file of a language model cannot be converted

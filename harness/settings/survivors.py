@@ -44,7 +44,7 @@ class AcceptSettings(CommandSettings):
         return date.fromisoformat(self.until) if self.until else None
 
     def check(self) -> None:
-        """Refuse options that contradict each other, and a date that is none."""
+        """Refuse options that contradict each other, and a date that cannot be read."""
         if self.ids and not self.reason.strip() and not self.remove:
             raise SettingsError("give the reason, as in --reason TEXT", option="reason")
         if self.remove and not self.ids:

@@ -41,7 +41,7 @@ class CampaignFacts:
 
 
 def facts_of(campaign: Campaign) -> CampaignFacts:
-    """Return what is known of a campaign so far."""
+    """Return the facts about a campaign so far."""
     baseline, runner, server = campaign.baseline, campaign.runner, campaign.runner.fork_server
     refusals = server.refusals if server is not None else {}
     return CampaignFacts(

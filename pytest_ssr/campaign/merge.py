@@ -151,7 +151,7 @@ class Shards:
 
     @property
     def record(self) -> ShardRecord:
-        """The record of the first shard: what it says of the work is true of all."""
+        """The record of the first shard; all agree about the work."""
         return min((f.record for f in self.found), key=lambda record: record.shard)
 
 

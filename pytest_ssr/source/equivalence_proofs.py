@@ -110,7 +110,7 @@ def _lines(text: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _module(data: bytes) -> _Module | None:
-    """Return what is known of a file; None if it cannot be parsed, or looks at code in a way that forbids proofs."""
+    """Return the facts about a file; None if it cannot be parsed, or looks at code in a way that forbids proofs."""
     tree = parse_module(data)
     if tree is None:
         return None

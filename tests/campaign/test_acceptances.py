@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from harness.cli.main import main
 from pytest_ssr.campaign.acceptances import (
     Acceptance,
     AcceptanceKind,
@@ -86,18 +85,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "test_calc.py").write_text(TESTS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def run(project: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def start(*arguments: str) -> tuple[int, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as error:
-            code = int(error.code or 0)
-        return code, capsys.readouterr().out
-
-    return start
 
 
 def judged(run: Run, *options: str) -> tuple[int, dict[str, object]]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from plain import plain_python
 
-from harness.cli.main import main
 from pytest_ssr.campaign.review import MOST_IN_FILE, change_in_words
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
@@ -67,18 +66,6 @@ def branch(project: Path) -> Path:
     return project
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def start(*arguments: str) -> tuple[int, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as error:
-            code = int(error.code or 0)
-        return code, capsys.readouterr().out
-
-    return start
-
-
 def reviewed(run: Run, *options: str) -> tuple[int, dict[str, Any]]:
     code, out = run("review", "--json", "--python", str(plain_python()), *options)
     return code, json.loads(out)
@@ -106,6 +93,7 @@ def test_a_branch_is_reviewed_since_it_left_the_main_one(branch: Path, run: Run)
     assert remarks[0]["id"] not in [r["id"] for r in reviewed(run)[1]["remarks"]]
 
 
+@pytest.mark.long
 def test_a_gate_decides_the_exit_code(branch: Path, run: Run) -> None:
     code, found = reviewed(run, "--fail-on", "new")
     assert code == found["exit"] == 1

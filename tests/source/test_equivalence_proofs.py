@@ -391,6 +391,7 @@ def _behaviour(function: Callable[..., object], inputs: tuple[Any, ...]) -> tupl
     return result, calls, repr(arguments)
 
 
+@pytest.mark.long
 @given(_block(), st.randoms(use_true_random=False))
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_proven_changes_of_generated_functions_do_the_same(lines: list[str], random: Random) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -290,32 +290,26 @@ def test_suggestions_are_stored_and_belong_to_the_findings(tmp_path: Path) -> No
         assert campaign.runner.counts.runs == runs
         assert findings_of(campaign, results).suggestions == {first.index: first}
         score = score_of(results, campaign.snapshot.read, Goal(1))
-        data = results_json(
-            facts_of(campaign),
-            Goal(1),
-            results,
-            score,
-            read=campaign.snapshot.read,
-            ending=Ending.of(Goal(1), results),
-            fail_under=None,
-            seconds=1.0,
-            store=campaign.store.root,
-            suggestions=[first],
-        )
+
+        def as_json(found: Sequence[CandidateResult], suggestions: Sequence[SuggestedTest] = ()) -> dict[str, Any]:
+            return results_json(
+                facts_of(campaign),
+                Goal(1),
+                found,
+                score,
+                read=campaign.snapshot.read,
+                ending=Ending.of(Goal(1), found),
+                fail_under=None,
+                seconds=1.0,
+                store=campaign.store.root,
+                suggestions=suggestions,
+            )
+
+        data = as_json(results, [first])
         assert [SuggestedTest.from_json(s) for s in json.loads(json.dumps(data))["suggested_tests"]] == [first]
         assert {(s["equivalence"], s["proven_equivalent"]) for s in data["survivors"]} == {(None, False)}
         proven = [replace(r, sign="bound") for r in results]
-        data = results_json(
-            facts_of(campaign),
-            Goal(1),
-            proven,
-            score,
-            read=campaign.snapshot.read,
-            ending=Ending.of(Goal(1), results),
-            fail_under=None,
-            seconds=1.0,
-            store=campaign.store.root,
-        )
+        data = as_json(proven)
         assert {(s["equivalence"], s["proven_equivalent"]) for s in data["survivors"]} == {("bound", True)}
         assert not suggest_tests(campaign, survivors_for_tests(campaign, proven, 1), deadline=math.inf).tests
 
