@@ -35,7 +35,7 @@ from pytest_ssr.campaign.factory import open_campaign, open_runner
 from pytest_ssr.campaign.findings import SUGGESTIONS, Findings, stored_findings
 from pytest_ssr.campaign.parallel import PER_CHANGE, run_candidates
 from pytest_ssr.campaign.report import progress_line
-from pytest_ssr.campaign.review import Remark, change_in_words, changes_until, review_of, survivors_to_show
+from pytest_ssr.campaign.review import Remark, change_in_words, changes_until, review_of, survivors_with_remarks
 from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.campaign.suggested_tests import suggest_tests
 from pytest_ssr.errors import ArtifactError, NoRunError, NothingToDoError, SettingsError
@@ -101,7 +101,7 @@ class ProjectTools:
         with until(changes_until(deadline)):
             results = self._results(campaign, report)
         is_complete = Goal(0, self._settings.changes).is_reached(results) or campaign.is_complete(results)
-        chosen = [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+        chosen = survivors_with_remarks(campaign, results)
         suggestions = suggest_tests(campaign, chosen, deadline=deadline, progress=report)
         if suggestions.is_interrupted:
             raise KeyboardInterrupt

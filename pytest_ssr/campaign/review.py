@@ -113,14 +113,18 @@ def change_in_words(result: CandidateResult) -> str:
     return f"no test runs this: none would notice if {change}"
 
 
-def survivors_to_show(campaign: Campaign, results: Sequence[CandidateResult]) -> tuple[list[Survivor], int]:
+def survivors_with_remarks(campaign: Campaign, results: Sequence[CandidateResult]) -> list[CandidateResult]:
+    """Return the survivors that a review would remark upon, the most important first."""
+    return [survivor.result for survivor in _chosen(campaign, results)[0]]
+
+
+def _chosen(campaign: Campaign, results: Sequence[CandidateResult]) -> tuple[list[Survivor], int]:
     """Return the survivors that get remarks, and how many others there are; none is equivalent or accepted.
 
     Those on edited lines come first, then those that matter most; one for each line, at most seven of a file.
     """
     edited = campaign.diff.edited if campaign.diff is not None else {}
-    found = ranked(results, campaign.snapshot.read, campaign.acceptances)
-    found = [s for s in found if s.equivalence is None and s.acceptance is None]
+    found = [s for s in ranked(results, campaign.snapshot.read, campaign.acceptances) if s.is_open]
     found.sort(key=lambda s: s.result.line not in edited.get(s.result.path, ()))
     chosen: dict[tuple[str, int], Survivor] = {}
     in_file: Counter[str] = Counter()
@@ -140,7 +144,7 @@ def review_of(
     is_complete: bool,
 ) -> Review:
     """Return the review of the changes that were tried."""
-    survivors, more = survivors_to_show(campaign, results)
+    survivors, more = _chosen(campaign, results)
     tests = {s.index: s for s in suggestions if s.test}
     remarks = [Remark(s.result, tests.get(s.result.index)) for s in survivors]
     places = _changed_places(campaign)

@@ -31,7 +31,7 @@ class Suggestions:
 def survivors_for_tests(campaign: Campaign, results: Sequence[CandidateResult], most: int) -> list[CandidateResult]:
     """Return the survivors that matter most, at most `most`; none that is equivalent or accepted."""
     found = ranked(results, campaign.snapshot.read, campaign.acceptances)
-    return [s.result for s in found if s.equivalence is None and s.acceptance is None][:most]
+    return [s.result for s in found if s.is_open][:most]
 
 
 def suggest_tests(

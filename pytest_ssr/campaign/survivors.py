@@ -54,6 +54,11 @@ class Survivor:
     acceptance: Acceptance | None = None
     """What the team has decided about it; None if nothing that holds."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a test for it is missing: it is neither equivalent nor accepted."""
+        return self.equivalence is None and self.acceptance is None
+
 
 def ranked(
     results: Sequence[CandidateResult], read: Callable[[str], bytes], acceptances: Acceptances = NO_ACCEPTANCES

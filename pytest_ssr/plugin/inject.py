@@ -44,7 +44,7 @@ from pytest_ssr.campaign.review import (
     changes_until,
     review_lines,
     review_of,
-    survivors_to_show,
+    survivors_with_remarks,
 )
 from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
 from pytest_ssr.campaign.shard_record import InjectionShard
@@ -372,7 +372,7 @@ class InjectPlugin:
         progress = {"progress": show} if terminal is not None and terminal.isatty else {}
         survivors = survivors_for_tests(campaign, results, self.suggest)
         if self.is_review and not self.suggest_is_given:
-            survivors = [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+            survivors = survivors_with_remarks(campaign, results)
         return suggest_tests(campaign, survivors, deadline=self.end, **progress)
 
     def _write_json(self, path: Path, campaign: Campaign, results: Sequence[CandidateResult], score: Score) -> None:

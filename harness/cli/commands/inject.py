@@ -42,7 +42,7 @@ from pytest_ssr.campaign.report import (
 )
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import results_json
-from pytest_ssr.campaign.review import REVIEW_S, Review, changes_until, review_lines, review_of, survivors_to_show
+from pytest_ssr.campaign.review import REVIEW_S, Review, changes_until, review_lines, review_of, survivors_with_remarks
 from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of, scored_injectors
 from pytest_ssr.campaign.shard_record import InjectionShard
 from pytest_ssr.campaign.suggested_tests import Suggestions, suggest_tests, suggestion_lines, survivors_for_tests
@@ -158,7 +158,7 @@ def _survivors_for_tests(
 ) -> list[CandidateResult]:
     """Return the survivors that a test is looked for; in a review, those with remarks."""
     if settings.is_review and "suggest" not in settings.typed:
-        return [survivor.result for survivor in survivors_to_show(campaign, results)[0]]
+        return survivors_with_remarks(campaign, results)
     return survivors_for_tests(campaign, results, settings.suggest)
 
 
