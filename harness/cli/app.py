@@ -76,6 +76,7 @@ COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
     "review": Command("survivors:ReviewSettings", "inject:review"),
     "accept": Command("survivors:AcceptSettings", "accept:accept"),
+    "prove": Command("survivors:ProveSettings", "prove:prove"),
     "feedback": Command("survivors:FeedbackSettings", "accept:feedback"),
     "mcp": Command("agent_tools:McpSettings", "agent_tools:mcp"),
     "skill": Command("agent_tools:SkillSettings", "agent_tools:skill"),

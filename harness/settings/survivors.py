@@ -87,6 +87,28 @@ class ReviewSettings(CommandSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProveSettings(CommandSettings):
+    """Make artifacts of changes that the tests noticed in the last run of a gate or a review."""
+
+    example: ClassVar[str] = "ssr prove --count 5"
+    ids: tuple[str, ...] = option(
+        (), "ID", "the id of a noticed change as --list shows it, or its beginning; default: any", is_argument=True
+    )
+    list: bool = switch("list the noticed changes with their ids, and prove nothing", is_own=True)
+    count: int = shared("count", help="number of valid artifacts to make, if no ids are given")
+    repo: Path = option(Path(), "REPO", "the project's top directory")
+    tests: tuple[str, ...] = option((), "PATH", "run only these tests, as in the run; can be repeated")
+    jobs: int = option(1, "N", "parallel changes", bound=AT_LEAST_1)
+    store: Path | None = shared("store", help="store of the run (default: REPO/.ssr)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+    def check(self) -> None:
+        """Refuse a number of artifacts beside ids."""
+        if self.ids and "count" in self.typed:
+            raise SettingsError("--count has no effect on changes that are named by their ids", option="count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackSettings(CommandSettings):
     """Print what was decided about survivors as JSON lines without any source code, to share it."""
 

@@ -112,8 +112,11 @@ class Acceptances:
 NO_ACCEPTANCES = Acceptances()
 
 
-def only_id(beginning: str, ids: Iterable[str], of: str) -> str:
-    """Return the only id that begins with a text; raises SettingsError. of: what has the ids, for the message."""
+def only_id(beginning: str, ids: Iterable[str], of: str, kind: str = "survivor") -> str:
+    """Return the only id that begins with a text; raises SettingsError.
+
+    of, kind: what has the ids, and what they name, for the message.
+    """
     found = sorted({name for name in ids if name.startswith(beginning)}) if beginning else []
     if beginning in found:
         return beginning
@@ -121,8 +124,8 @@ def only_id(beginning: str, ids: Iterable[str], of: str) -> str:
         return found[0]
     shown = repr(beginning if len(beginning) <= _MOST_SHOWN else f"{beginning[:_MOST_SHOWN]}...")
     if found:
-        raise SettingsError(f"several survivors begin with {shown}: {', '.join(found)}")
-    raise SettingsError(f"{of} has no survivor {shown}; the run shows the ids of its survivors")
+        raise SettingsError(f"several {kind}s begin with {shown}: {', '.join(found)}")
+    raise SettingsError(f"{of} has no {kind} {shown}")
 
 
 def read_acceptances(project: Path, *, today: date | None = None) -> Acceptances:

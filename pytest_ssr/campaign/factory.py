@@ -157,13 +157,14 @@ def open_campaign(
     progress: Progress | None = None,
     test_runner: TestRunner = PYTEST,
     tree_hash: str = "",
+    is_reported: bool = True,
 ) -> Campaign:
-    """Open a campaign, measuring the baseline unless the store has it, and record its start for reports.
+    """Open a campaign, measuring the baseline unless the store has it.
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
     measured. test_runner: starts the tests. model_written, tree_hash: as for `open_runner`. judges_only: as
-    for `Campaign`.
+    for `Campaign`. is_reported: whether it is the last run of the store, which reports show.
     """
     chosen = load_injectors(injectors, extra_injectors)
     acceptances = read_acceptances(project)
@@ -194,5 +195,6 @@ def open_campaign(
         progress=progress,
         acceptances=acceptances.checked(runner.snapshot),
     )
-    record_start(campaign)
+    if is_reported:
+        record_start(campaign)
     return campaign

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from pytest_ssr.campaign.acceptances import NO_ACCEPTANCES, Acceptance, Acceptances
-from pytest_ssr.errors import ArtifactError
-from pytest_ssr.patch import FileEntry, Patch, apply_patch
+from pytest_ssr.injectors.recorded import changes_of
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.source.equivalence import Equivalence, common_equivalence, equivalence_named
 from pytest_ssr.source.syntax_tree import parse, scopes
@@ -89,20 +88,8 @@ def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> Equ
     """
     if result.sign is not None:
         return equivalence_named(result.sign)
-
-    def entry(path: str) -> FileEntry | None:
-        try:
-            return FileEntry(read(path), 0o100644)
-        except FileNotFoundError:
-            return None
-
-    try:
-        changed = apply_patch(Patch.parse(result.diff.encode()), entry)
-    except ArtifactError:
-        # The diff is text for people: it does not apply to a file in another encoding.
-        return None
-    changes = ((path, entry(path), new) for path, new in changed.items())
-    return common_equivalence((path, old.data if old else b"", new.data if new else None) for path, old, new in changes)
+    changes = changes_of(result, read)
+    return common_equivalence(changes) if changes else None
 
 
 def _weight(result: CandidateResult, complexity: int) -> float:
