@@ -196,6 +196,12 @@ class PluginSettings:
     sarif: Path | None = option(
         None, "FILE", "write the changes that no test noticed into this file, for code scanning", is_personal=True
     )
+    stryker: Path | None = option(
+        None,
+        "FILE",
+        "write all changes into this file as Stryker's viewers and dashboard read them",
+        is_personal=True,
+    )
     annotations: str = option(
         "auto",
         "WHEN",

@@ -93,6 +93,7 @@ class InjectSettings(CommandSettings):
     diffs: bool = switch("show the diff of each change that no test detected")
     html: Path | None = shared("html")
     sarif: Path | None = shared("sarif")
+    stryker: Path | None = shared("stryker")
     annotations: str = shared("annotations")
     conftest: bool = switch(_CONFTEST, is_personal=True)
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr, or .ssr here for a dataset)")
@@ -189,6 +190,7 @@ class MergeSettings(CommandSettings):
     diffs: bool = switch("show the diff of each change that no test detected")
     html: Path | None = shared("html")
     sarif: Path | None = shared("sarif")
+    stryker: Path | None = shared("stryker")
     junit: Path | None = option(
         None, "FILE", "write a test case for each change into this file, as JUnit XML", is_own=True, is_personal=True
     )

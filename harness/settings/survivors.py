@@ -76,6 +76,7 @@ class ReviewSettings(CommandSettings):
     seed: int = shared("seed")
     html: Path | None = shared("html")
     sarif: Path | None = shared("sarif")
+    stryker: Path | None = shared("stryker")
     annotations: str = shared("annotations")
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
     execution: ExecutionSettings = section(ExecutionSettings)

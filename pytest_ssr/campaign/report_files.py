@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.sarif import sarif_text, survivor_message
+from pytest_ssr.campaign.stryker import stryker_text
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 from pytest_ssr.escaping import escaped
 from pytest_ssr.project import report_marks
@@ -93,7 +94,14 @@ class ReportFiles:
     """What returns the content of each."""
 
     @classmethod
-    def open(cls, *, html: Path | None = None, sarif: Path | None = None, junit: Path | None = None) -> ReportFiles:
+    def open(
+        cls,
+        *,
+        html: Path | None = None,
+        sarif: Path | None = None,
+        stryker: Path | None = None,
+        junit: Path | None = None,
+    ) -> ReportFiles:
         """Return the files; raises MissingExtraError or SettingsError if one of them could not be written.
 
         html: the folder of the page, or its path if that ends in `.html`.
@@ -105,6 +113,9 @@ class ReportFiles:
         if sarif is not None:
             writers[sarif] = sarif_text
             _require_writable(sarif, "sarif")
+        if stryker is not None:
+            writers[stryker] = stryker_text
+            _require_writable(stryker, "stryker")
         if junit is not None:
             writers[junit] = junit_text
         return cls(writers)

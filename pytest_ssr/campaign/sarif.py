@@ -29,7 +29,7 @@ def sarif_text(findings: Findings) -> str:
     occurrences: Counter[str] = Counter()
     results = []
     for survivor in survivors:
-        digest = _digest(survivor.result)
+        digest = digest_of(survivor.result)
         occurrences[digest] += 1
         fingerprint = f"{digest}:{occurrences[digest]}"
         rule = rules.index(_rule_of(survivor.result))
@@ -98,7 +98,7 @@ def _property_of(equivalence: Equivalence) -> str:
     return "equivalent" if is_proven(equivalence) else "probablyEquivalent"
 
 
-def _digest(result: CandidateResult) -> str:
+def digest_of(result: CandidateResult) -> str:
     """Return a hash of a change that stays the same if its lines move within the file."""
     changed = [line for line in result.diff.splitlines() if line[:1] in ("+", "-") and line[:3] not in _UNCHANGED]
     parts = (result.path, result.scope, _rule_of(result), *changed)

@@ -168,8 +168,9 @@ def open_store(config: pytest.Config) -> Store:
 
 def report_files(config: pytest.Config, *, junit: Path | None) -> ReportFiles:
     """Return the files to write after the run; raises SettingsError or MissingExtraError if they cannot be written."""
-    html, sarif = (value and value.folder / value.text for value in (given(config, "html"), given(config, "sarif")))
-    return ReportFiles.open(html=html, sarif=sarif, junit=junit)
+    values = {name: given(config, name) for name in ("html", "sarif", "stryker")}
+    paths = {name: value.folder / value.text for name, value in values.items() if value is not None}
+    return ReportFiles.open(**paths, junit=junit)
 
 
 def is_annotating(config: pytest.Config) -> bool:

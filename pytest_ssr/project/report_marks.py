@@ -9,8 +9,11 @@ JUNIT = '<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="pytest-ssr">'
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 SARIF = f'{{"$schema": "{SARIF_SCHEMA}", "version": "2.1.0", "runs": [{{"tool": {{"driver": {{"name": "pytest-ssr"'
 GENERATOR = "pytest-ssr"
+STRYKER_GENERATOR = {"generator": GENERATOR, "schemaVersion": "2.0"}
+"""The beginning of a report in Stryker's schema, which allows further keys."""
+STRYKER = '{"generator": "pytest-ssr", "schemaVersion": "2.0", '
 _RESULTS = f'{{\n "generator": "{GENERATOR}",'
-_BEGINNINGS = tuple(text.encode() for text in (PAGE, JUNIT, SARIF, _RESULTS))
+_BEGINNINGS = tuple(text.encode() for text in (PAGE, JUNIT, SARIF, STRYKER, _RESULTS))
 ACCEPTED_FILE = ".ssr-accepted.toml"
 """What a team has decided about survivors; no test can depend on it."""
 _SUFFIXES = (".html", ".json", ".sarif", ".xml")
@@ -18,7 +21,10 @@ _MOST_BYTES = max(map(len, _BEGINNINGS))
 
 
 def is_report(path: Path) -> bool:
-    """Return whether a file is a page, a JUnit XML, a SARIF log or JSON of this package, by its beginning."""
+    """Return whether a file is one of this package, by its beginning.
+
+    It is a page, JUnit XML, a SARIF log, a report for Stryker's viewers or JSON.
+    """
     if path.suffix not in _SUFFIXES:
         return False
     try:

@@ -104,7 +104,7 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
     use_mirrors(settings.instances.mirror)
     extensions = extensions_of_sources([settings.repo], conftest=settings.conftest, ray=settings.ray)
-    report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
+    report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif, stryker=settings.stryker)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     if budget_s is None and settings.is_review and settings.limit is None:
         budget_s = REVIEW_S

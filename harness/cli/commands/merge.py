@@ -56,7 +56,9 @@ def merge(settings: MergeSettings) -> int:
 
 def _merge_injection(settings: MergeSettings, shards: Shards, terminal: Terminal) -> int:
     record = shards.record
-    report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif, junit=settings.junit)
+    report_files = ReportFiles.open(
+        html=settings.html, sarif=settings.sarif, stryker=settings.stryker, junit=settings.junit
+    )
     found, facts, tree = candidate_results(shards), joined_facts(shards), tree_of(shards)
     if not shards.is_whole or tree is None:
         return _refused(shards, settings, terminal)
