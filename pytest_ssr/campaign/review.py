@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_ssr.campaign.assertion_counts import AssertionCounts
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.escaping import escaped, escaped_line
@@ -121,11 +122,19 @@ def survivors_with_remarks(campaign: Campaign, results: Sequence[CandidateResult
 def _chosen(campaign: Campaign, results: Sequence[CandidateResult]) -> tuple[list[Survivor], int]:
     """Return the survivors that get remarks, and how many others there are; none is equivalent or accepted.
 
-    Those on edited lines come first, then those that matter most; one for each line, at most seven of a file.
+    Those on edited lines that tests run come first, then those on other edited lines, then those that matter most; the
+    less the tests assert that run a line, the more it matters. One for each line, at most seven of a file.
     """
     edited = campaign.diff.edited if campaign.diff is not None else {}
+    assertions = AssertionCounts(campaign.snapshot, campaign.baseline.reach)
     found = [s for s in ranked(results, campaign.snapshot.read, campaign.acceptances) if s.is_open]
-    found.sort(key=lambda s: s.result.line not in edited.get(s.result.path, ()))
+
+    def order(survivor: Survivor) -> tuple[bool, bool, float]:
+        result = survivor.result
+        is_edited = result.line in edited.get(result.path, ())
+        return not (is_edited and result.is_reached), not is_edited, -survivor.weight - assertions.poverty(result)
+
+    found.sort(key=order)
     chosen: dict[tuple[str, int], Survivor] = {}
     in_file: Counter[str] = Counter()
     for survivor in found:

@@ -111,6 +111,29 @@ def test_edited_lines_come_first(project: Path, run: Run) -> None:
     assert found["remarks"][0]["line"] == edited
 
 
+def test_code_that_tests_run_and_hardly_check_comes_before_others(project: Path, run: Run) -> None:
+    names = ("checked", "called", "unrun")
+    functions = "".join(f"\n\ndef {name}(a, b, c):\n    return (a + b) * c\n" for name in names)
+    tests = """
+
+def test_checked():
+    result = calc.checked(0, 2, 1)
+    assert result == 2
+    assert type(result) is int
+    assert result is not None
+
+
+def test_called():
+    calc.called(0, 2, 1)
+"""
+    (project / "calc.py").write_text(CODE + functions)
+    (project / "test_calc.py").write_text(TESTS + tests)
+    _, found = reviewed(run, "HEAD")
+    functions_in_order = [r["function"] for r in found["remarks"]]
+    assert functions_in_order == sorted(functions_in_order, key=("called", "checked", "unrun").index)
+    assert set(functions_in_order) == set(names)
+
+
 def test_the_end_of_the_time_is_said(branch: Path, run: Run) -> None:
     code, found = reviewed(run, "--time", "0.001")
     assert code == 0
