@@ -75,6 +75,7 @@ class OwnTrainer(NamedTuple):
 COMMANDS = {
     "inject": Command("commands:InjectSettings", "inject:inject"),
     "review": Command("survivors:ReviewSettings", "inject:review"),
+    "watch": Command("survivors:WatchSettings", "watch:watch"),
     "accept": Command("survivors:AcceptSettings", "accept:accept"),
     "prove": Command("survivors:ProveSettings", "prove:prove"),
     "feedback": Command("survivors:FeedbackSettings", "accept:feedback"),

@@ -88,6 +88,31 @@ class ReviewSettings(CommandSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings(CommandSettings):
+    """Review the functions that each save changes, until Ctrl-C; after a save of tests, the last ones again."""
+
+    example: ClassVar[str] = "ssr watch"
+    repo: Path = option(Path(), "REPO", "the project's top directory", is_argument=True)
+    source: tuple[str, ...] = shared("source", help="review only below this file or folder; can be repeated")
+    tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
+    changes: int = shared("changes", help="changes to try after a save")
+    time: str = shared("time", default="10s", help="time for changes and tests after a save (10s)")
+    jobs: int = option(1, "N", "parallel changes", bound=AT_LEAST_1)
+    seed: int = shared("seed")
+    store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+    @property
+    def budget_s(self) -> float:
+        """The time for one save in seconds."""
+        return budget_seconds(self.time, option="--time")
+
+    def check(self) -> None:
+        """Refuse a time that cannot be read."""
+        _ = self.budget_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProveSettings(CommandSettings):
     """Make artifacts of changes that the tests noticed in the last run of a gate or a review."""
 

@@ -20,7 +20,7 @@ from pytest_ssr.execution.identities import put_collected
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PYTEST, PytestRunner, TestRunner
 from pytest_ssr.injectors.protocol import Injector
-from pytest_ssr.injectors.revision_filter import read_diff
+from pytest_ssr.injectors.revision_filter import ProjectDiff, read_diff
 from pytest_ssr.options import PluginSettings
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import find_in_image, find_interpreter
@@ -158,17 +158,20 @@ def open_campaign(
     test_runner: TestRunner = PYTEST,
     tree_hash: str = "",
     is_reported: bool = True,
+    diff: ProjectDiff | None = None,
 ) -> Campaign:
     """Open a campaign, measuring the baseline unless the store has it.
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
     measured. test_runner: starts the tests. model_written, tree_hash: as for `open_runner`. judges_only: as
-    for `Campaign`. is_reported: whether it is the last run of the store, which reports show.
+    for `Campaign`. is_reported: whether it is the last run of the store, which reports show. diff: what has changed,
+    if that is known already; takes the place of `revision`.
     """
     chosen = load_injectors(injectors, extra_injectors)
     acceptances = read_acceptances(project)
-    diff = read_diff(take_snapshot(project, store.trees, tree_hash=tree_hash), revision) if revision else None
+    if diff is None and revision:
+        diff = read_diff(take_snapshot(project, store.trees, tree_hash=tree_hash), revision)
     runner = open_runner(
         project,
         store,

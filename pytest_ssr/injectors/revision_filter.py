@@ -37,7 +37,7 @@ class ProjectDiff:
     """What has changed in a snapshot since a revision."""
 
     commit: str
-    """The full hash of the revision."""
+    """The full hash of the revision, or that of the earlier snapshot."""
     lines: Mapping[str, tuple[tuple[int, int], ...]]
     """Path to the spans of lines (0-based, half-open) of changed functions and statements; no path without any."""
     edited: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -101,21 +101,33 @@ def read_diff(snapshot: Snapshot, revision: str) -> ProjectDiff:
             "and fetch it first in a shallow clone"
         )
     commit = out.decode("ascii").strip()
-    lines: dict[str, tuple[tuple[int, int], ...]] = {}
-    edited: dict[str, frozenset[int]] = {}
     earlier = _changed_files(snapshot, commit)
-    for path in snapshot.code_paths():
-        if path in earlier:
-            new, old = snapshot.read(path), _old_content(snapshot, commit, earlier[path])
-            spans = _changed_lines(path, new, old)
-            if spans:
-                lines[path] = spans
-                edited[path] = frozenset(_edited_lines(new, old or b""))
-    if not lines:
+    old = {path: _old_content(snapshot, commit, earlier[path]) for path in snapshot.code_paths() if path in earlier}
+    diff = _diff(snapshot, old, commit)
+    if not diff.lines:
         raise NothingToDoError(
             f"no function of {project} has changed since {revision}; there is nothing to inject into"
         )
-    return ProjectDiff(commit, lines, edited)
+    return diff
+
+
+def diff_between(old: Snapshot, new: Snapshot) -> ProjectDiff:
+    """Return what has changed from one snapshot of a project to another one; without lines if no code has."""
+    changed = [path for path in new.code_paths() if old.files.get(path) != new.files[path]]
+    before = {path: old.read(path) if path in old.files else None for path in changed}
+    return _diff(new, before, old.tree_hash)
+
+
+def _diff(snapshot: Snapshot, before: Mapping[str, bytes | None], name: str) -> ProjectDiff:
+    """Return what has changed in some code files. before: the earlier content of each; None for a new file."""
+    lines: dict[str, tuple[tuple[int, int], ...]] = {}
+    edited: dict[str, frozenset[int]] = {}
+    for path, old in before.items():
+        new = snapshot.read(path)
+        if spans := _changed_lines(path, new, old):
+            lines[path] = spans
+            edited[path] = frozenset(_edited_lines(new, old or b""))
+    return ProjectDiff(name, lines, edited)
 
 
 def _changed_files(snapshot: Snapshot, commit: str) -> dict[str, str]:

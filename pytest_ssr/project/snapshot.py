@@ -154,6 +154,16 @@ def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True, tree
     return _copied(project, paths, trees)
 
 
+def change_stamps(project: Path) -> dict[str, tuple[int, int]]:
+    """Return time and size of each file that a snapshot would hold, so that a change is seen without reading it."""
+    stamps: dict[str, tuple[int, int]] = {}
+    for path in _listed(project.resolve()):
+        with contextlib.suppress(OSError):
+            info = os.lstat(f"{project}/{path}")
+            stamps[path] = (info.st_mtime_ns, info.st_size)
+    return stamps
+
+
 def _open_outputs() -> set[tuple[int, int]]:
     """Return the identities of the files that this process's own output goes to: they change while it runs."""
     outputs = set()
