@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+from pytest_ssr.sandbox.docker.engine import client_program, engine_variables
 
 _PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 """Variables that builds get if they are set: addresses of mirrors, which images do not keep."""
@@ -71,12 +72,14 @@ def _pushed(context: Path, name: str) -> str:
 
 
 def _docker(*arguments: str, does: str) -> str:
-    try:
-        done = subprocess.run(["docker", *arguments], capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    except FileNotFoundError:
+    program = client_program()
+    if program is None:
         raise SandboxUnavailableError(
-            "docker is not installed", remedy="install it, or export without --images"
-        ) from None
+            "neither docker nor podman is installed", remedy="install one, or export without --images"
+        )
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, check=False, stdin=subprocess.DEVNULL, env=engine_variables()
+    )
     if done.returncode:
         reason = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise SettingsError(f"an image cannot be {does}: {reason[-1] if reason else done.returncode}", option="images")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_ssr.errors import SandboxUnavailableError
+from pytest_ssr.sandbox.docker.engine import client_program, engine_variables
 from pytest_ssr.sandbox.protocol import MIB
 
 ENGINE_ADVICE = "install and start it: apt-get install docker.io, systemctl start docker"
@@ -34,9 +33,9 @@ class Done:
 
 def program() -> str:
     """Return the path of the engine's client; raises SandboxUnavailableError without one."""
-    path = shutil.which("docker")
+    path = client_program()
     if path is None:
-        raise SandboxUnavailableError("the program docker is not installed", remedy=ENGINE_ADVICE)
+        raise SandboxUnavailableError("neither the program docker nor podman is installed", remedy=ENGINE_ADVICE)
     return path
 
 
@@ -52,11 +51,12 @@ def run_docker(
     merged: whether the output has the standard error, too. env: variables besides those that the client needs. passed:
     names of this process's variables that it gets as well.
     """
-    names = {name for name in os.environ if name in (*_CLIENT_VARIABLES, *passed) or name.startswith("DOCKER_")}
+    variables = engine_variables()
+    names = {name for name in variables if name in (*_CLIENT_VARIABLES, *passed) or name.startswith("DOCKER_")}
     try:
         done = subprocess.run(
             [program(), *arguments],
-            env={**{name: os.environ[name] for name in names}, **(env or {})},
+            env={**{name: variables[name] for name in names}, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if merged else subprocess.PIPE,

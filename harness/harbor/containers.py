@@ -33,7 +33,7 @@ from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.protocol import MIB
 
 if TYPE_CHECKING:
-    import docker
+    pass
 
 _PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 """Variables that builds get if they are set: addresses of mirrors, which images do not keep."""
@@ -68,8 +68,7 @@ class Engine:
         self._images: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
         with self.guarded():
-            engine.check_listening()
-            self.client = _client()
+            self.client = engine.connect(timeout_s=120)
             self.client.ping()
             reap(self.client)
         workdirs.reap()
@@ -401,14 +400,6 @@ def relative_name(member: tarfile.TarInfo) -> str:
 def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
     return member
-
-
-def _client() -> docker.DockerClient:
-    try:
-        import docker
-    except ImportError:
-        raise MissingExtraError("docker", "docker") from None
-    return docker.from_env(timeout=120)
 
 
 __all__ = ["Container", "Done", "Engine", "TooLargeError", "relative_name", "temporary_folder"]

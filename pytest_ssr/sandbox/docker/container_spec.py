@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ssr.errors import SandboxUnavailableError
+from pytest_ssr.sandbox.docker.engine import is_podman
 from pytest_ssr.sandbox.docker.images import LABEL
 from pytest_ssr.sandbox.docker.reaper import owner
 from pytest_ssr.sandbox.host import shown_directories
@@ -78,19 +83,28 @@ class ContainerSpec:
         """
         import docker
 
-        own = f"rw,exec,nosuid,nodev,uid={self.user},gid={self.user},mode=0755,size={_TREE_BYTES}"
-        shared = f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"
+        # Podman accepts no ids: `U` gives the file system to the container's user. It would copy what it covers.
+        is_for_podman = is_podman(client)
+        owner_of = "U" if is_for_podman else f"uid={self.user},gid={self.user}"
+        without_copy = ",notmpcopyup" if is_for_podman else ""
+        own = f"rw,exec,nosuid,nodev,{owner_of},mode=0755,size={_TREE_BYTES}{without_copy}"
+        shared = f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}{without_copy}"
         shown = [*self.readable] if self.image else [*shown_directories(), *self.readable]
         mounts = [docker.types.Mount(str(p), str(p), type="bind", read_only=True) for p in shown]
         files = [p for p in self.hidden if not p.endswith("/")]
         mounts += [docker.types.Mount(p, "/dev/null", type="bind", read_only=True) for p in files]
-        empty = dict.fromkeys((p.rstrip("/") for p in self.hidden if p.endswith("/")), "ro,size=4096")
+        empty = dict.fromkeys((p.rstrip("/") for p in self.hidden if p.endswith("/")), f"ro,size=4096{without_copy}")
         in_memory = {**dict.fromkeys(self.private_mounts(volumes), own), **dict.fromkeys(self.shared_mounts(), shared)}
+        if is_for_podman and (path := next((p for p in in_memory if ":" in p), None)) is not None:
+            raise SandboxUnavailableError(f"Podman cannot mount anything at a path with a colon: {path}")
         if self.namespaces:
             # One file system at two paths: a mount inside the tree would prevent using it as the lower directory of an
             # overlay (mount_namespaces(7), "locked mounts"), and the engine mounts each tmpfs only once.
             del in_memory[self.root]
-            mounts += [_tree_mount(path, tree_volume, self.user) for path in (self.root, LOWER)]
+            _create_volume(client, tree_volume, self.user)
+            mounts += [
+                docker.types.Mount(path, tree_volume, type="volume", no_copy=True) for path in (self.root, LOWER)
+            ]
         config: dict[str, Any] = client.api.create_host_config(
             auto_remove=True,
             network_mode="none",
@@ -109,12 +123,23 @@ class ContainerSpec:
         return config
 
 
-def _tree_mount(path: str, volume: str, user: int) -> docker.types.Mount:
-    import docker
+def _create_volume(client: docker.DockerClient, name: str, user: int) -> None:
+    """Create a volume in memory; Podman would ignore its options in the settings of a container."""
+    options = f"nosuid,nodev,uid={user},gid={user},mode=0755"
+    if not is_podman(client):
+        # Podman takes it for a quota of its disk; the memory of the container limits both.
+        options += f",size={_TREE_BYTES}"
+    client.api.create_volume(name, "local", {"type": "tmpfs", "device": "tmpfs", "o": options}, labels={LABEL: owner()})
 
-    options = f"nosuid,nodev,uid={user},gid={user},mode=0755,size={_TREE_BYTES}"
-    driver = docker.types.DriverConfig("local", {"type": "tmpfs", "device": "tmpfs", "o": options})
-    return docker.types.Mount(path, volume, type="volume", no_copy=True, driver_config=driver, labels={LABEL: owner()})
+
+@cache
+def _file_with(text: str) -> str:
+    """Return the path of a file with this text, which is removed when this process ends."""
+    descriptor, path = tempfile.mkstemp(prefix="pytest-ssr-", suffix=".json")
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    atexit.register(Path(path).unlink, missing_ok=True)
+    return path
 
 
 def _opened_filter(client: docker.DockerClient) -> list[str]:
@@ -124,7 +149,9 @@ def _opened_filter(client: docker.DockerClient) -> list[str]:
     AppArmor's profile for containers refuses every mount, so it is disabled.
     """
     refused = {"names": sorted(seccomp.refused(namespaces=True)), "action": "SCMP_ACT_ERRNO"}
-    options = [f"seccomp={json.dumps({'defaultAction': 'SCMP_ACT_ALLOW', 'syscalls': [refused]})}"]
+    profile = json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]})
+    # Podman reads a profile from a file of its machine.
+    options = [f"seccomp={_file_with(profile) if is_podman(client) else profile}"]
     if any(option.startswith("name=apparmor") for option in client.info().get("SecurityOptions") or ()):
         options.append("apparmor=unconfined")
     return options

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_ssr.errors import SandboxError, SandboxUnavailableError
+from pytest_ssr.errors import MissingExtraError, SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.docker.images import short_message
+
+if TYPE_CHECKING:
+    import docker
 
 
 class Stream:
@@ -45,6 +49,7 @@ class Stream:
 
 
 _UNIX = "http+unix://"
+_DOCKER_SOCKET = "/var/run/docker.sock"
 
 
 def explain(error: Exception, engine: str) -> SandboxError:
@@ -71,14 +76,47 @@ def explain(error: Exception, engine: str) -> SandboxError:
     raise error
 
 
-def check_listening() -> None:
-    """Check that an engine listens on its socket: the SDK leaks a socket that cannot be connected.
+def is_podman(client: docker.DockerClient) -> bool:
+    """Return whether the engine is Podman, which speaks Docker's protocol."""
+    parts = client.version().get("Components") or ()
+    return any(part.get("Name") == "Podman Engine" for part in parts)
 
-    Raises OSError if no engine listens.
+
+def engine_variables() -> dict[str, str]:
+    """Return this process's variables; `DOCKER_HOST` names Podman's socket if Docker has none and nothing is set."""
+    variables = dict(os.environ)
+    if not variables.get("DOCKER_HOST") and not os.path.exists(_DOCKER_SOCKET):
+        folders = filter(None, (variables.get("XDG_RUNTIME_DIR"), "/run"))
+        sockets = [f"{folder}/podman/podman.sock" for folder in folders]
+        address = variables.get("CONTAINER_HOST") or next((f"unix://{s}" for s in sockets if os.path.exists(s)), "")
+        variables |= {"DOCKER_HOST": address} if address else {}
+    return variables
+
+
+def client_program() -> str | None:
+    """Return the path of the engine's client, `docker` or else `podman`; None without one."""
+    return shutil.which("docker") or shutil.which("podman")
+
+
+def connect(timeout_s: float) -> docker.DockerClient:
+    """Return a client of the SDK.
+
+    Raises MissingExtraError without the SDK, its own exceptions, and OSError if no engine listens.
     """
+    try:
+        import docker
+    except ImportError:
+        raise MissingExtraError("docker", "docker") from None
+    variables = engine_variables()
+    _check_listening(variables.get("DOCKER_HOST"))
+    return docker.from_env(timeout=timeout_s, environment=variables)
+
+
+def _check_listening(address: str | None) -> None:
+    """Check that an engine listens on its socket: the SDK leaks a socket that cannot be connected."""
     from docker.utils import parse_host
 
-    host = parse_host(os.environ.get("DOCKER_HOST"))
+    host = parse_host(address)
     if host.startswith(_UNIX):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(host.removeprefix(_UNIX))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import docker
 
 LABEL = "io.pytest-ssr.owner"
-_HOST_IMAGE = "pytest-ssr-host"
+_HOST_IMAGE = "localhost/pytest-ssr-host"
+"""With a registry, which Podman adds to a name without one."""
 _PULL_ATTEMPTS = 3
 
 
@@ -118,12 +119,13 @@ def host_image(client: docker.DockerClient) -> str:
             entry.size, entry.mode = len(data), 0o644
             archive.addfile(entry, io.BytesIO(data))
     data = raw.getvalue()
-    tag = hashlib.sha256(data).hexdigest()[:16]
+    # Podman ignores the tag of an import.
+    name = f"{_HOST_IMAGE}-{hashlib.sha256(data).hexdigest()[:16]}"
     try:
-        client.images.get(f"{_HOST_IMAGE}:{tag}")
+        client.images.get(f"{name}:latest")
     except docker.errors.ImageNotFound:
-        client.api.import_image_from_data(data, repository=_HOST_IMAGE, tag=tag, changes=[f"LABEL {LABEL}=none"])
-    return f"{_HOST_IMAGE}:{tag}"
+        client.api.import_image_from_data(data, repository=name, tag="latest", changes=[f"LABEL {LABEL}=none"])
+    return f"{name}:latest"
 
 
 def short_message(error: Exception) -> str:

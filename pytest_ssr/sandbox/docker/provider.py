@@ -80,7 +80,7 @@ class DockerProvider:
         with self._guarded():
             client = self._engine()
             reap(client)
-            version = client.version()["Version"]
+            version = f"{'Podman' if engine.is_podman(client) else 'Docker'} {client.version()['Version']}"
             if self._runtime and self._runtime not in client.info().get("Runtimes", {}):
                 return Availability(False, f"the engine has no runtime {self._runtime}", f"register it: {_GVISOR_URL}")
         with tempfile.TemporaryDirectory() as empty, self.open(Path(empty), mount_at="/tmp/ssr-trial") as sandbox:
@@ -89,7 +89,7 @@ class DockerProvider:
             return Availability(False, f"a trial command ended with {done.limit or done.exit_code}", _INSTALL_ENGINE)
         shown = self.image or "the host's system, read-only"
         runtime = f" on {self._runtime}" if self._runtime else ""
-        return Availability(True, f"Docker {version}{runtime}, {shown}, no network, no home, no capabilities")
+        return Availability(True, f"{version}{runtime}, {shown}, no network, no home, no capabilities")
 
     def open(
         self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
@@ -226,12 +226,7 @@ class DockerProvider:
         """Return the client, connecting it first if needed."""
         with self._lock:
             if self._client is None:
-                try:
-                    import docker
-                except ImportError:
-                    raise MissingExtraError("docker", "docker") from None
-                engine.check_listening()
-                self._client = docker.from_env(timeout=120)
+                self._client = engine.connect(timeout_s=120)
                 self._client.ping()
             return self._client
 
