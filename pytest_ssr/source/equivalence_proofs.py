@@ -167,9 +167,10 @@ def _possible_descriptors(owner: ast.ClassDef) -> set[str]:
     """Return the attributes of a class that may control how they are set in objects, besides its functions."""
     found: set[str] = set()
     for statement in owner.body:
-        is_assignment = isinstance(statement, ast.Assign | ast.AnnAssign)
-        is_inert = is_assignment and (statement.value is None or isinstance(statement.value, ast.Constant))
-        if not is_inert and not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else statement
+        if value is not None and not isinstance(value, ast.Constant):
             found |= bound_names(statement)
     return found
 
