@@ -213,8 +213,8 @@ def _private_locals(function: Function) -> set[str]:
     # `super()` reads the first parameter.
     implicit = {_first_parameter(function)} if any(_called_name(n) == "super" for n in own) else set()
     found = (stored | arguments) - shared - targets - deleted - handled - implicit - {_DOCSTRING}
-    # Others read names such as `__tracebackhide__`.
-    return {name for name in found if not name.startswith("__")}
+    # Others read names such as `__tracebackhide__`, and in a class, `__x` is another spelling of `_Class__x`.
+    return {name for name in found if not (name.startswith("_") and "__" in name)}
 
 
 def _called_name(node: ast.AST) -> str:

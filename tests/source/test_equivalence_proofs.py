@@ -283,6 +283,7 @@ ORDERED, EXCHANGED = "self.a = x\n        self.b = y", "self.b = y\n        self
         ("def f(table):\n    a = 5\n    return table.query('x > @a')\n", "    a = 5\n", ""),
         ("def f():\n    a = []\n    return sql('SELECT * FROM a')\n", "    a = []\n", ""),
         ("class A(B):\n    def f(this, x):\n        this = x\n        super().f()\n", "this = x", "pass"),
+        ("class A:\n    def f(self):\n        _A__x = 1\n        return __x\n", "_A__x = 1", "pass"),
         # Names that do not mean what they seem to.
         ("from db import Collection\ndef f(x: Collection):\n    if not x:\n        return []\n    return [y for y in x]\n", "    if not x:\n        return []\n", ""),
         ("import io\ndef f(io):\n    x = io.StringIO()\n", "x = io.StringIO()", "pass"),
@@ -365,18 +366,19 @@ _NUMBERS = st.sampled_from(["a", "b", "n", "0", "1", "3", "len(xs)", "a + 1", "n
 _ANY = st.one_of(
     _NUMBERS,
     st.sampled_from(["u", "s", "xs", "t", "[]", "u + 1", "s + 'x'", "xs[0]", "sorted(list(xs))", "call(u)", "(a, t)"]),
+    st.sampled_from(["not xs", "1 if u else 1", "sorted(list(xs), key=call(u))"]),
 )
 _TESTS = st.sampled_from(
     [
         *("a > b", "n >= 3", "a < 3", "u is None", "isinstance(u, str)", "isinstance(u, (int, float))", "not xs"),
-        *("isinstance(u, list)", "u == 'a'", "u == 1", "u in ('b', 'c')", "s", "not s", "a == 1", "len(xs) == 0"),
+        *("isinstance(u, list)", "u == 'a'", "u == 1", "u in ('b', 'c')", "s", "not s", "a == 1", "len(xs) == 0", "u"),
     ]
 )
 
 
 @st.composite
 def _block(draw: st.DrawFn, depth: int = 2, *, in_loop: bool = False) -> list[str]:
-    kinds = ["n", "t", "n+", "call", "return", "copy", *(["break"] if in_loop else [])]
+    kinds = ["n", "t", "n+", "call", "return", "copy", "append", *(["break"] if in_loop else [])]
     kinds += ["if", "if", "ifelse", "for", "try", "bound", "early"] if depth else []
     lines: list[str] = []
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)):
@@ -389,6 +391,8 @@ def _block(draw: st.DrawFn, depth: int = 2, *, in_loop: bool = False) -> list[st
             lines.append(f"t = {draw(_ANY)}")
         elif kind == "copy":
             lines.append(f"v = {draw(_ANY)}")
+        elif kind == "append":
+            lines.append(draw(st.sampled_from(["xs.append(n)", "xs.clear()"])))
         elif kind == "call":
             lines.append(f"call({draw(_ANY)})")
         elif kind == "return":
@@ -433,11 +437,23 @@ def _indented(lines: list[str]) -> list[str]:
 _HEAD = "def f(a: int, b: int, xs: list[int], s: str, u, call):"
 _START = ["n = 0", "t = None", "v = 1"]
 _MOST_CHANGES = 30
+
+
+class NoTruth:
+    """An object without a truth value, as an array."""
+
+    def __bool__(self) -> bool:
+        raise ValueError
+
+    def __repr__(self) -> str:
+        return "no truth"
+
+
 _INPUTS: list[tuple[Any, ...]] = [
     (a, b, xs, s, u)
     for a, b in ((0, 0), (1, 3), (3, 1), (3, 3), (-2, 4))
     for xs in ([], [1], [3, 2])
-    for s, u in (("", None), ("a", "a"), ("b", 1), ("", [2]), ("c", 1.0), ("x", "c"))
+    for s, u in (("", None), ("a", "a"), ("b", 1), ("", [2]), ("c", 1.0), ("x", "c"), ("", NoTruth()))
 ]
 
 
