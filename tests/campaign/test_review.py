@@ -138,6 +138,12 @@ def test_a_folder_without_git(tmp_path: Path, run: Run) -> None:
     ("detail", "code", "text"),
     [
         ("> -> >=", CheckCode.NOT_NOTICED, "if `>` became `>=`, no test would notice"),
+        ('"a -> b" -> ""', CheckCode.NOT_NOTICED, 'if `"a -> b"` became `""`, no test would notice'),
+        (
+            "def f() -> int: -> def f() -> str:",
+            CheckCode.NOT_NOTICED,
+            "if this changed (def f() -> int: -> def f() -> str:), no test would notice",
+        ),
         ("return a removed", CheckCode.NOT_NOTICED, "if `return a` were removed, no test would notice"),
         ("1 added", CheckCode.NOT_NOTICED, "if `1` were added, no test would notice"),
         ("", CheckCode.NOT_NOTICED, "if this changed (op), no test would notice"),
