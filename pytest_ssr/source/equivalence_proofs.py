@@ -10,7 +10,7 @@ Only the text is looked at, for a few milliseconds, and nothing is run. What is 
 - that equal values of two names or attributes that are compared, of which one is returned, are the same to the caller
   (also `0.0` and `-0.0`). With a literal at one side, the other one has to be of the same type instead;
 - that an object equals at most one of several different literals;
-- that local names have a value when they are read, and that attributes can be set;
+- that attributes can be set;
 - that nothing looks at line numbers, at the source, at local names of another frame, at the moment at which an object
   without references is deleted, or at the order of the attributes of an object or a class. Files that mention frames
   and the like have no proofs, nor have functions that call `locals`, `eval` and the like. In functions that call

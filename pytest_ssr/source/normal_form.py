@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pytest_ssr.source.definite_reads import definite_reads
 from pytest_ssr.source.value_kinds import is_number, kind_of, local_kinds
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -262,6 +263,8 @@ class _Rewriter:
         self._builtins = around.builtins - bound
         self._constructors = {name for name in around.constructors if name.partition(".")[0] not in bound}
         self._locals = _private_locals(function).difference(not_local)
+        self._definite = definite_reads(function)
+        """The reads of names that have a value; it also has those that are made up of them."""
         self._kinds = local_kinds(function, self._locals, self._builtins, around.annotations)
         loaded = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
         added_to = [n.target.id for n in ast.walk(function) if _is_added_to(n)]  # type: ignore[attr-defined]
@@ -516,7 +519,7 @@ class _Rewriter:
             case ast.Constant():
                 return True
             case ast.Name():
-                return node.id in self._locals
+                return node.id in self._locals and node in self._definite
             case ast.Tuple() | ast.List():
                 return all(map(self._is_total, node.elts))
             case ast.Set():
@@ -543,7 +546,7 @@ class _Rewriter:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return self._has_sure_truth(test.operand)
         if isinstance(test, ast.Name):
-            return test.id in self._locals and self._kinds.get(test.id) in _CERTAIN
+            return self._is_total(test) and self._kinds.get(test.id) in _CERTAIN
         return self._is_total(test)
 
     # Statements of a block.
@@ -556,8 +559,10 @@ class _Rewriter:
             if is_own and self._is_total(statement.value):
                 return _reads(target), _reads(statement.value)
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            name = statement.target
-            added = ast.BinOp(ast.Name(name.id, ast.Load()), statement.op, statement.value)
+            name, read = statement.target, ast.Name(statement.target.id, ast.Load())
+            if name in self._definite:
+                self._definite.add(read)
+            added = ast.BinOp(read, statement.op, statement.value)
             if name.id in self._locals and self._is_total(added):
                 return {name.id}, _reads(added)
         return None
@@ -678,7 +683,9 @@ class _Rewriter:
             if len(last.targets) != 1 or not _same(last.targets[0], target):
                 return None
             other = last.value
-        elif not isinstance(statement.test, ast.Compare) or target.id not in _reads(statement.test):
+        elif not any(
+            n in self._definite and n.id == target.id for n in ast.walk(statement.test) if isinstance(n, ast.Name)
+        ):
             # Otherwise the name may have no value yet.
             return None
         return ast.Assign([target], self._conditional(ast.IfExp(statement.test, inner.value, other)))
@@ -751,7 +758,7 @@ class _Rewriter:
                 tested = test.left if isinstance(test.left, ast.Call) else None
         if isinstance(tested, ast.Call) and self._calls(tested, {"len"}) and len(tested.args) == 1:
             tested = tested.args[0]
-        if isinstance(tested, ast.Name) and tested.id in self._locals and self._kinds.get(tested.id) in _COLLECTIONS:
+        if isinstance(tested, ast.Name) and self._is_total(tested) and self._kinds.get(tested.id) in _COLLECTIONS:
             return tested.id
         return ""
 
