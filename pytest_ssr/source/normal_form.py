@@ -28,8 +28,8 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _DECLARATIONS = (ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Delete, *_SCOPES)
 _EFFECTS = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
-_DOCSTRING = "the docstring"
-"""The name that a docstring is assigned to in normal forms; no code can have it."""
+_DOCSTRING = " docstring"
+"""The name that a docstring is assigned to in normal forms; no code can have it, and it comes before all others."""
 _LOOK_AT_CALLER = frozenset(("query", "sql", "execute", "evaluate"))
 """Functions of pandas, DuckDB, Polars and NumExpr that find the local names of their caller in a text."""
 _ROUNDS = 4

@@ -331,6 +331,7 @@ def test_what_only_seems_to_be_equivalent(text: str, old: str, new: str) -> None
         ("def f(x: int):\n    if x:\n        pass\n    return 1\n", "    if x:\n        pass\n", "", P.SAME_CODE),
         ("def f(xs: list):\n    if not xs:\n        pass\n", "    if not xs:\n        pass\n", "    pass\n", P.SAME_CODE),
         ("def f():\n    x: int\n    return 1\n", "    x: int\n", "", P.SAME_CODE),
+        ("def f(g):\n    'a'\n    p = []\n    o = g()\n    return o, p\n", "p = []\n    o = g()", "o = g()\n    p = []", P.ORDER),
         ("def f(g):\n    if g:\n        v = 1\n    else:\n        v = g()\n    t = v\n    return v\n", "    t = v\n", "", P.DEAD_STORE),
         ("def f(g):\n    if g:\n        v = 1\n    else:\n        return g()\n    t = v\n", "    t = v\n", "", P.DEAD_STORE),
         ("def f(g):\n    try:\n        v = g()\n    except ValueError:\n        v = 1\n    t = v\n", "    t = v\n", "", P.DEAD_STORE),
