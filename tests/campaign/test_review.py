@@ -155,3 +155,10 @@ def test_changes_in_words(detail: str, code: CheckCode, text: str) -> None:
         0, CandidateStatus.SURVIVED, "mutation", "op", "a.py", 1, "f", detail, "", reason=CheckReason(code)
     )
     assert change_in_words(result) == text
+
+
+def test_one_test_is_enough(branch: Path, run: Run) -> None:
+    (branch / "test_calc.py").write_text("import calc\n\n\ndef test_clamp():\n    assert calc.clamp(3, 5) == 3\n")
+    code, found = reviewed(run, "--changes", "3")
+    assert code == 0
+    assert found["tried"] == 3
