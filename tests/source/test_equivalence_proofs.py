@@ -296,6 +296,8 @@ ORDERED, EXCHANGED = "self.a = x\n        self.b = y", "self.b = y\n        self
         ("def f():\n    a = []\n    return sql('SELECT * FROM a')\n", "    a = []\n", ""),
         ("class A(B):\n    def f(this, x):\n        this = x\n        super().f()\n", "this = x", "pass"),
         ("class A:\n    def f(self):\n        _A__x = 1\n        return __x\n", "_A__x = 1", "pass"),
+        # From Python 3.12 on; before, the file has no proof because it cannot be parsed.
+        ("def f():\n    x = 1\n    type A = list[x]\n    x = 2\n    return A\n", "    x = 2\n", ""),
         # Names that do not mean what they seem to.
         ("from db import Collection\ndef f(x: Collection):\n    if not x:\n        return []\n    return [y for y in x]\n", "    if not x:\n        return []\n", ""),
         ("import io\ndef f(io):\n    x = io.StringIO()\n", "x = io.StringIO()", "pass"),
