@@ -20,12 +20,15 @@ def skill_text() -> str:
 def copy_skill(out: Path) -> list[Path]:
     """Copy the skill's folder into a folder, and return the files.
 
-    Files that are the same already stay. Raises SettingsError, before anything is written, if another file is in the
-    way, OSError if one cannot be written.
+    Files that are the same already stay. Raises SettingsError, before anything is written, if another file or a link is
+    in the way, OSError if one cannot be written.
     """
     contents = {path.relative_to(FOLDER): path.read_bytes() for path in sorted(FOLDER.rglob("*.md"))}
     targets = {out / FOLDER.name / name: data for name, data in contents.items()}
     for target, data in targets.items():
+        linked = next((p for p in target.parents if p.is_relative_to(out / FOLDER.name) and p.is_symlink()), None)
+        if linked is not None:
+            raise SettingsError(f"{linked} is a link to another place; remove it, or name another folder", option="out")
         if os.path.lexists(target) and (not target.is_file() or target.is_symlink() or target.read_bytes() != data):
             raise SettingsError(f"{target} exists already and differs; remove it, or name another folder", option="out")
     for target, data in targets.items():

@@ -41,7 +41,7 @@ class AcceptSettings(CommandSettings):
     @property
     def until_date(self) -> date | None:
         """The last day as a date."""
-        return date.fromisoformat(self.until) if self.until else None
+        return date.fromisoformat(self.until) if self.until is not None else None
 
     def check(self) -> None:
         """Refuse options that contradict each other, and a date that cannot be read."""

@@ -131,6 +131,9 @@ def only_id(beginning: str, ids: Iterable[str], of: str, kind: str = "survivor")
 def read_acceptances(project: Path, *, today: date | None = None) -> Acceptances:
     """Return what a project has accepted; raises SettingsError, naming the file and the entry, if it cannot be read."""
     path = project / ACCEPTED_FILE
+    if path.exists() and not path.is_file():
+        # A pipe would wait for a writer, and a device may have no end.
+        raise SettingsError(f"{path} is not a file")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -16,12 +16,14 @@ from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.progress import counted, format_duration
 from pytest_ssr.records.candidate_result import CandidateResult, is_tried
 from pytest_ssr.records.suggested_test import SuggestedTest
+from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.source.syntax_tree import parse, scopes
 
 REVIEW_S = 60.0
 """The time for changes and tests of a review, after the project's tests have been measured."""
 FOR_CHANGES = 0.7
 """The share of the time that may be used before tests are looked for."""
+_ARROW = " -> "
 MOST_REMARKS, MOST_IN_FILE = 20, 7
 """Reviewers do not read more."""
 
@@ -99,10 +101,10 @@ class Review:
 
 def change_in_words(result: CandidateResult) -> str:
     """Return a surviving change as a sentence without its place."""
-    old, arrow, new = result.detail.partition(" -> ")
     change = result.detail or result.operator or result.strategy
-    if arrow:
-        change = f"`{old}` became `{new}`"
+    sides = _sides(result.detail)
+    if sides is not None:
+        change = "`{}` became `{}`".format(*sides)
     elif change.endswith(" removed"):
         change = f"`{change.removesuffix(' removed')}` were removed"
     elif change.endswith(" added"):
@@ -112,6 +114,18 @@ def change_in_words(result: CandidateResult) -> str:
     if result.is_reached:
         return f"if {change}, no test would notice"
     return f"no test runs this: none would notice if {change}"
+
+
+def _sides(detail: str) -> tuple[str, str] | None:
+    """Return the code before and after a change; None if a text does not say both, or does so in several ways."""
+    parts = detail.split(_ARROW)
+    splits = [(_ARROW.join(parts[:n]), _ARROW.join(parts[n:])) for n in range(1, len(parts))]
+    if len(splits) > 1:
+        # The code has an arrow itself.
+        splits = [
+            split for split in splits if all(parse_module(side.encode(errors="replace")) is not None for side in split)
+        ]
+    return splits[0] if len(splits) == 1 else None
 
 
 def survivors_with_remarks(campaign: Campaign, results: Sequence[CandidateResult]) -> list[CandidateResult]:

@@ -45,6 +45,10 @@ class LeftOut(StrEnum):
     UNCERTAIN = "with failures that do not repeat"
 
 
+_UNKNOWN = (LeftOut.NOT_JUDGED, LeftOut.TIMED_OUT, LeftOut.UNCERTAIN)
+"""The outcomes that do not tell whether the tests notice a change."""
+
+
 class GateCode(StrEnum):
     """The result of a gate."""
 
@@ -92,12 +96,12 @@ class Score:
         """Return whether the score reaches a limit in percent.
 
         Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes. It
-        does not pass if changes are left to try, or if nothing proves of any change that the tests ran it.
+        does not pass if changes are left to try, or if it is known of none of them whether the tests notice it.
         """
         if self.is_cut:
             return GateCode.CUT
         enough = self.tried >= FEWEST_CHANGES or (self.is_planned and self.tried > 0)
-        is_unproven = not self.tried and self.left_out.get(LeftOut.NOT_JUDGED, 0) > 0
+        is_unproven = not self.tried and any(self.left_out.get(reason, 0) for reason in _UNKNOWN)
         if is_unproven or (not enough and not self.is_complete):
             return GateCode.TOO_FEW
         # Rounding errors of a share must not decide: 7 of 10 reach 70 %.
@@ -210,7 +214,7 @@ def gate_line(score: Score, fail_under: float) -> str:
         case GateCode.CUT:
             return f"the run was cut, so that the score is not compared with {limit}; raise the time, or go on with it"
         case GateCode.TOO_FEW if score.is_complete:
-            return f"nothing proves that the tests ran a change, so that there is no score to compare with {limit}"
+            return f"of no change is known whether the tests notice it: there is no score to compare with {limit}"
         case GateCode.TOO_FEW:
             return (
                 f"too few changes were tried to compare the score with {limit}: {score.tried} of at least "

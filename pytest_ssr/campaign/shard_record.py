@@ -14,7 +14,7 @@ from pytest_ssr.campaign.facts import CampaignFacts, facts_of
 from pytest_ssr.injectors.git_history import last_commit
 from pytest_ssr.records.candidate_result import Goal, is_tried
 from pytest_ssr.records.decoding import decode_or_none
-from pytest_ssr.records.shard import Shard
+from pytest_ssr.records.shard import MOST, Shard
 from pytest_ssr.storage.store import Store
 
 SHARDS = "shards"
@@ -94,6 +94,12 @@ class ShardRecord:
         """The indices of its results."""
         return self.shard.indices(self.planned)
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether the numbers can be those of a shard, and what a merge needs is there."""
+        is_whole = self.kind is ShardKind.VALIDATE or (self.facts is not None and "files" in self.conditions)
+        return is_whole and 1 <= self.number <= self.of <= MOST and 0 <= self.planned <= self.changes
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         return {"schema_version": _SCHEMA_VERSION, **asdict(self)}
@@ -111,7 +117,7 @@ def stored_shards(store: Store) -> list[ShardRecord]:
         data = store.record(f"{SHARDS}/{path.parent.name}", path.stem) if path.suffix == ".json" else None
         record = decode_or_none(ShardRecord, data, version=_SCHEMA_VERSION) if data is not None else None
         # A stored record is not trusted to name another folder.
-        if record is not None and record.key == path.parent.name and 1 <= record.number <= record.of:
+        if record is not None and record.key == path.parent.name and record.is_sound:
             found.append(record)
     return found
 

@@ -9,6 +9,7 @@ changed; a renamed file is compared with its old content.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,10 @@ from pytest_ssr.source.syntax_tree import MODULE, ParsedSource, parse
 
 _MAX_REJECTED = 20_000
 """Number of candidates in a row outside the changed functions after which an injector counts as exhausted."""
-_NAME_STATUS = ("--relative", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--name-status", "-z")
+_NAME_STATUS = ("--relative", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all")
+_COMMIT = re.compile(rb"[0-9a-f]{40,64}\n")
+_SUBMODULE = "160000"
+"""The mode of a submodule in git's index."""
 _RENAMES = ("R", "C")
 _MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
 
@@ -78,9 +82,15 @@ def base_revision(project: Path) -> str:
             f"{project} is not in a git repository ({reason}); a review needs the changes since a commit"
         )
     for name in _MAIN_BRANCHES:
+        if not run_git(project, "rev-parse", "--verify", "-q", f"{name}^{{commit}}")[0]:
+            continue
         found, out, _ = run_git(project, "merge-base", "HEAD", name)
-        if found:
-            return out.decode("ascii").strip()
+        if not found:
+            raise ProjectError(
+                f"{project} has no commit from which both HEAD and {name} come; fetch more history in a shallow clone, "
+                "or name the revision to compare with"
+            )
+        return out.decode("ascii").split()[0]
     raise ProjectError(f"{project} has no branch {' or '.join(_MAIN_BRANCHES)}; name the revision to compare with")
 
 
@@ -95,15 +105,17 @@ def read_diff(snapshot: Snapshot, revision: str) -> ProjectDiff:
     if not inside:
         raise ProjectError(f"{project} is not in a git repository ({reason}); changes since {revision} cannot be found")
     exists, out, _ = run_git(project, "rev-parse", "--verify", "-q", "--end-of-options", f"{revision}^{{commit}}")
-    if not exists or not revision:
+    # git also takes `^main`, which means the commits that it excludes.
+    if not exists or not revision or not _COMMIT.fullmatch(out):
         raise SettingsError(
             f"{project} has no git revision {revision!r}; name a commit, a branch or a tag, "
             "and fetch it first in a shallow clone"
         )
     commit = out.decode("ascii").strip()
-    earlier = _changed_files(snapshot, commit)
-    old = {path: _old_content(snapshot, commit, earlier[path]) for path in snapshot.code_paths() if path in earlier}
-    diff = _diff(snapshot, old, commit)
+    earlier = _changed_files(project, commit)
+    new_folders = tuple(path for path in earlier if path.endswith("/"))
+    changed = [path for path in snapshot.code_paths() if path in earlier or path.startswith(new_folders)]
+    diff = _diff(snapshot, {path: _old_content(earlier.get(path)) for path in changed}, commit)
     if not diff.lines:
         raise NothingToDoError(
             f"no function of {project} has changed since {revision}; there is nothing to inject into"
@@ -130,31 +142,78 @@ def _diff(snapshot: Snapshot, before: Mapping[str, bytes | None], name: str) -> 
     return ProjectDiff(name, lines, edited)
 
 
-def _changed_files(snapshot: Snapshot, commit: str) -> dict[str, str]:
-    """Return the files that differ from a commit, each with its path in the commit; empty for a new file."""
-    succeeded, out, reason = run_git(snapshot.origin, "diff", *_NAME_STATUS, commit, "--", ".")
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """Where git has the earlier content of a file."""
+
+    repository: Path
+    commit: str
+    path: str
+    """Relative to the repository's folder."""
+
+
+def _changed_files(folder: Path, commit: str) -> dict[str, _Earlier | None]:
+    """Return the files below a folder that differ from a commit, with their earlier content.
+
+    None stands for a new file, or, if the path ends in a slash, for a folder of new files.
+    """
+    options = (*_NAME_STATUS, "--name-status", "-z")
+    succeeded, out, reason = run_git(folder, *_without_filters(folder), "diff", *options, commit, "--", ".")
     if not succeeded:
-        raise ProjectError(f"git cannot compare {snapshot.origin} with {commit[:12]}: {reason}")
-    old_paths: dict[str, str] = {}
+        raise ProjectError(f"git cannot compare {folder} with {commit[:12]}: {reason}")
+    found: dict[str, _Earlier | None] = {}
     fields = iter(os.fsdecode(out).split("\0"))
     for status in fields:
         if status[:1] in _RENAMES:
             old = next(fields)
-            old_paths[next(fields)] = old
+            found[next(fields)] = _Earlier(folder, commit, old)
         elif status:
             path = next(fields)
-            old_paths[path] = "" if status == "A" else path
-    succeeded, out, reason = run_git(snapshot.origin, "ls-files", "-z", "--others", "--exclude-standard")
+            found[path] = None if status == "A" else _Earlier(folder, commit, path)
+    succeeded, out, reason = run_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
     if not succeeded:
-        raise ProjectError(f"git cannot list the new files of {snapshot.origin}: {reason}")
-    old_paths |= {path: "" for path in os.fsdecode(out).split("\0") if path}
-    return old_paths
+        raise ProjectError(f"git cannot list the new files of {folder}: {reason}")
+    found |= {path: None for path in os.fsdecode(out).split("\0") if path}
+    for path in _submodules(folder):
+        found |= _changed_in_submodule(folder, commit, path)
+    return found
 
 
-def _old_content(snapshot: Snapshot, commit: str, path: str) -> bytes | None:
-    if not path:
+def _without_filters(folder: Path) -> list[str]:
+    """Return git options that keep it from running the programs that a repository names to convert its files."""
+    _, out, _ = run_git(folder, "config", "--null", "--name-only", "--get-regexp", r"^filter\.")
+    names = {key.partition(".")[2].rpartition(".")[0] for key in os.fsdecode(out).split("\0") if key}
+    if unsafe := next((name for name in sorted(names) if "=" in name), ""):
+        raise ProjectError(f"{folder} has a git filter {unsafe!r}, which cannot be switched off")
+    values = ("clean=", "process=", "required=false")
+    return [part for name in sorted(names) for value in values for part in ("-c", f"filter.{name}.{value}")]
+
+
+def _submodules(folder: Path) -> Iterator[str]:
+    """Yield the paths of the submodules below a folder."""
+    succeeded, out, reason = run_git(folder, "ls-files", "-z", "--stage")
+    if not succeeded:
+        raise ProjectError(f"git cannot list the submodules of {folder}: {reason}")
+    for entry in os.fsdecode(out).split("\0"):
+        mode, _, path = entry.partition("\t")
+        if mode.startswith(_SUBMODULE):
+            yield path
+
+
+def _changed_in_submodule(folder: Path, commit: str, path: str) -> dict[str, _Earlier | None]:
+    """Return the files of a submodule that differ from what it had in a commit; all, if its history lacks that."""
+    _, out, _ = run_git(folder, "rev-parse", "--verify", "-q", f"{commit}:./{path}")
+    earlier = out.decode("ascii").strip()
+    inside = folder / path
+    if not earlier or not run_git(inside, "cat-file", "-e", f"{earlier}^{{commit}}")[0]:
+        return {f"{path}/": None}
+    return {f"{path}/{name}": old for name, old in _changed_files(inside, earlier).items()}
+
+
+def _old_content(earlier: _Earlier | None) -> bytes | None:
+    if earlier is None:
         return None
-    succeeded, out, _ = run_git(snapshot.origin, "cat-file", "blob", f"{commit}:./{path}")
+    succeeded, out, _ = run_git(earlier.repository, "cat-file", "blob", f"{earlier.commit}:./{earlier.path}")
     return out if succeeded else None
 
 
@@ -170,7 +229,8 @@ def _changed_lines(path: str, new: bytes, old: bytes | None) -> tuple[tuple[int,
 
 
 def _edited_lines(new: bytes, old: bytes) -> Iterator[int]:
-    for edit in edits(split_lines(old), split_lines(new)):
+    # Of a file that git converts, only the working tree has CRLF.
+    for edit in edits(*(split_lines(data.replace(b"\r\n", b"\n")) for data in (old, new))):
         yield from range(edit.new_from + 1, edit.new_to + 1)
 
 

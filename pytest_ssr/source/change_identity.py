@@ -12,10 +12,12 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 _HEX = 6
+_MOST_BITS = 14_000
 _PARTS_LEFT_OUT = frozenset(("ctx", "kind", "type_comment", "type_ignores"))
 
 
@@ -52,10 +54,9 @@ def _hash(*parts: str) -> str:
 def _units(data: bytes) -> tuple[str, ...]:
     """Return the units of a file; its lines, without space around them, if it cannot be parsed."""
     try:
-        module = ast.parse(data)
+        return tuple(_units_of(ast.parse(data).body, ""))
     except (SyntaxError, ValueError, RecursionError):
         return tuple(line.strip() for line in data.decode("utf-8", "replace").splitlines())
-    return tuple(_units_of(module.body, ""))
 
 
 def _units_of(body: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
@@ -83,15 +84,49 @@ def _has_definitions(node: ast.AST) -> bool:
 
 def _shape(value: object) -> str:
     """Return a syntax tree as text that is the same in all versions of Python, unlike that of `ast.dump`."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_shape, value))}]"
-    if not isinstance(value, ast.AST):
-        return repr(value)
-    fields = [(name, part) for name, part in ast.iter_fields(value) if name not in _PARTS_LEFT_OUT]
-    if (
-        isinstance(value, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and ast.get_docstring(value) is not None
-    ):
-        fields = [(name, part[1:] if name == "body" else part) for name, part in fields]
-    shown = (f"{name}={_shape(part)}" for name, part in fields if part is not None and part != [])
-    return f"{type(value).__name__}({', '.join(shown)})"
+    written: list[str] = []
+    # Without recursion: how deep that may go depends on the version of Python, and on who calls.
+    pending: list[_Text | object] = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, _Text):
+            written.append(part.text)
+        elif isinstance(part, list):
+            pending += reversed((_Text("["), *_separated([(item,) for item in part]), _Text("]")))
+        elif isinstance(part, ast.AST):
+            fields = [(_Text(f"{name}="), of_it) for name, of_it in _fields(part)]
+            pending += reversed((_Text(f"{type(part).__name__}("), *_separated(fields), _Text(")")))
+        else:
+            written.append(_literal(part))
+    return "".join(written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A part of the text of a syntax tree that is written as it is."""
+
+    text: str
+
+
+def _separated(groups: Sequence[Sequence[object]]) -> Iterator[object]:
+    """Yield the parts of groups, with a comma between the groups."""
+    for number, group in enumerate(groups):
+        if number:
+            yield _Text(", ")
+        yield from group
+
+
+def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
+    """Yield what a node consists of, without docstrings and what is empty."""
+    has_docstring = (
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None
+    )
+    for name, part in ast.iter_fields(node):
+        value = part[1:] if has_docstring and name == "body" else part
+        if name not in _PARTS_LEFT_OUT and value is not None and value != []:
+            yield name, value
+
+
+def _literal(value: object) -> str:
+    # `repr` does not write integers of more than 4,300 digits.
+    return hex(value) if type(value) is int and value.bit_length() > _MOST_BITS else repr(value)

@@ -9,10 +9,12 @@ Only the text is looked at, for a few milliseconds, and nothing is run. What is 
   does, and the truth value of a comparison does not fail;
 - that equal values of two names or attributes that are compared, of which one is returned, are the same to the caller
   (also `0.0` and `-0.0`). With a literal at one side, the other one has to be of the same type instead;
-- that local names have a value when they are read, and that attributes can be set;
+- that an object equals at most one of several different literals;
+- that attributes can be set;
 - that nothing looks at line numbers, at the source, at local names of another frame, at the moment at which an object
   without references is deleted, or at the order of the attributes of an object or a class. Files that mention frames
-  and the like have no proofs, nor have functions that call `locals`, `eval` and the like.
+  and the like have no proofs, nor have functions that call `locals`, `eval` and the like. In functions that call
+  `query`, `sql` and the like, which look for local names of their caller, every store counts as read.
 
 The steps are in `pytest_ssr.source.normal_form`.
 How many survivors have a proof is in `benchmarks/results/2026-11-30-equivalence.md`.
@@ -24,12 +26,22 @@ import ast
 import builtins
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pytest_ssr.source.normal_form import STEPS, EquivalenceProof, Function, Surroundings, bound_names, normal_form
-from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.source.normal_form import (
+    STEPS,
+    EquivalenceProof,
+    Function,
+    Surroundings,
+    bound_by,
+    bound_names,
+    has_effects,
+    normal_form,
+)
+from pytest_ssr.source.parsing import is_utf8_source, parse_module
+from pytest_ssr.source.value_kinds import BUILTIN_ANNOTATIONS, IMPORTED_ANNOTATIONS
 
 _LOOKS_AT_CODE = re.compile(r"\b_getframe|\bcurrentframe|\bf_locals|\bf_lineno|__code__|\bgetsource")
 _LOOKS_AT_NAMES = re.compile(r"\b(?:locals|vars|eval|exec|dir)\s*\(")
@@ -61,6 +73,8 @@ class _Module:
     """The names of functions and attributes of classes."""
     constructors: frozenset[str]
     """The names of classes of the standard library whose empty objects are made without effect."""
+    annotations: Mapping[str, str]
+    """Annotations of known types, as the file writes them, and the kinds of their values."""
     plain_classes: frozenset[str]
     """The classes of which all bases are known, and that do not look at the order of their attributes."""
     other_classes: frozenset[str]
@@ -81,20 +95,18 @@ class Finding:
 
 def equivalence_found(path: str, original: bytes, changed: bytes | None) -> Finding | None:
     """Return why a change of a file cannot be noticed, or probably not; None if nothing shows that."""
-    if changed is None or not path.endswith(".py"):
+    if changed is None or not path.endswith(".py") or not is_utf8_source(changed):
         return None
-    module = _module(original)
     try:
-        after = _lines(changed.decode())
-    except UnicodeDecodeError:
+        module = _module(original)
+        pair = _changed_statements(module, _lines(changed.decode())) if module is not None else None
+        likely = _proof(module, *pair, is_lenient=True) if module is not None and pair is not None else None
+        if module is None or pair is None or likely is None:
+            return None
+        certain = _proof(module, *pair, is_lenient=False)
+    except RecursionError:
+        # A sum of hundreds of terms is too deep for `copy` and `ast`.
         return None
-    pair = _changed_statements(module, after) if module is not None else None
-    if module is None or pair is None:
-        return None
-    likely = _proof(module, *pair, is_lenient=True)
-    if likely is None:
-        return None
-    certain = _proof(module, *pair, is_lenient=False)
     return Finding(certain or likely, is_certain=certain is not None)
 
 
@@ -111,63 +123,97 @@ def _lines(text: str) -> list[str]:
 @lru_cache(maxsize=64)
 def _module(data: bytes) -> _Module | None:
     """Return the facts about a file; None if it cannot be parsed, or looks at code in a way that forbids proofs."""
-    tree = parse_module(data)
+    tree = parse_module(data) if is_utf8_source(data) else None
     if tree is None:
         return None
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
+    text = data.decode()
     imports_all = any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree))
     if _LOOKS_AT_CODE.search(text) or imports_all:
         return None
     bound = bound_names(tree)
     known = frozenset(dir(builtins)) - bound
     classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    imports = _imports(tree)
     names = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
-    names.update(*(bound_names(s) for c in classes for s in c.body if _may_be_descriptor(s)))
+    names.update(*(_possible_descriptors(c) for c in classes), _attributes_of({c.name for c in classes}, tree))
     plain: set[str] = set()
     looked_at = _LOOKS_AT_ATTRIBUTES.search(text) is not None
+    otherwise_bound = bound_by(n for n in ast.walk(tree) if not isinstance(n, ast.ClassDef))
+    decorators = _written(imports, {"dataclasses": ("dataclass",)})
+    generics = _written(imports, {"typing": ("Generic", "Protocol")})
     for owner in classes if not looked_at else ():
-        bases = {_base_name(base) for base in owner.bases}
-        marks = {mark.id if isinstance(mark, ast.Name) else "" for mark in owner.decorator_list}
-        is_single = sum(c.name == owner.name for c in classes) == 1
-        if is_single and not owner.keywords and bases <= plain | _PLAIN_BASES - bound and marks <= {"dataclass"}:
+        bases = {_base_name(base, generics) for base in owner.bases}
+        marks = {ast.unparse(mark) for mark in owner.decorator_list}
+        is_single = sum(c.name == owner.name for c in classes) == 1 and owner.name not in otherwise_bound
+        if is_single and not owner.keywords and bases <= plain | _PLAIN_BASES - bound and marks <= decorators.keys():
             plain.add(owner.name)
     others = {c.name for c in classes if not looked_at and not c.keywords} - plain
-    constructors = _constructors(tree)
-    return _Module(_lines(text), tree, known, frozenset(names), constructors, frozenset(plain), frozenset(others))
+    written = _written(imports, IMPORTED_ANNOTATIONS)
+    annotations = {text: IMPORTED_ANNOTATIONS[module][name] for text, (module, name) in written.items()}
+    annotations |= {name: kind for name, kind in BUILTIN_ANNOTATIONS.items() if name in known}
+    return _Module(
+        lines=_lines(text),
+        tree=tree,
+        builtins=known,
+        reserved=frozenset(names),
+        constructors=frozenset(_written(imports, _SIMPLE_CLASSES)),
+        annotations=annotations,
+        plain_classes=frozenset(plain),
+        other_classes=frozenset(others),
+    )
 
 
-def _may_be_descriptor(statement: ast.stmt) -> bool:
-    """Return whether a statement of a class may give it an attribute that controls how it is set in objects."""
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
-        return False
-    return not isinstance(statement.value, ast.Constant)
+def _possible_descriptors(owner: ast.ClassDef) -> set[str]:
+    """Return the attributes of a class that may control how they are set in objects, besides its functions."""
+    found: set[str] = set()
+    for statement in owner.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else statement
+        if value is not None and not isinstance(value, ast.Constant):
+            found |= bound_names(statement)
+    return found
 
 
-def _base_name(base: ast.expr) -> str:
-    """Return the name of a base class; `Generic[T]` is `Generic`."""
-    if isinstance(base, ast.Subscript) and ast.unparse(base.value) in ("Generic", "typing.Generic"):
+def _attributes_of(classes: Collection[str], tree: ast.Module) -> set[str]:
+    """Return the attributes that the file gives to classes from outside."""
+    stores = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    return {n.attr for n in stores if isinstance(n.value, ast.Name) and n.value.id in classes}
+
+
+def _base_name(base: ast.expr, generics: Collection[str]) -> str:
+    """Return the name of a base class; `Generic[T]` is `object`."""
+    if isinstance(base, ast.Subscript) and ast.unparse(base.value) in generics:
         return "object"
     return base.id if isinstance(base, ast.Name) else ""
 
 
-def _constructors(tree: ast.Module) -> frozenset[str]:
-    """Return the imported names of simple classes of the standard library."""
-    found: set[str] = set()
-    for node in tree.body:
+def _imports(tree: ast.Module) -> dict[str, str]:
+    """Return what names stand for, such as `collections.deque`, of which every binding in the file imports the same."""
+    meanings: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules = [(a.name, a.asname or a.name) for a in node.names]
-            found.update(f"{shown}.{name}" for module, shown in modules for name in _SIMPLE_CLASSES.get(module, ()))
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            simple = _SIMPLE_CLASSES.get(node.module or "", ())
-            found.update(a.asname or a.name for a in node.names if a.name in simple)
-    # A name that is bound once is still what was imported.
-    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
-    defined = [n.name for n in ast.walk(tree) if isinstance(n, _Definition)]
-    arguments = [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)]
-    return frozenset(found - {*names, *defined, *arguments})
+            for name in node.names:
+                root = name.name.partition(".")[0]
+                meanings.setdefault(name.asname or root, set()).add(name.name if name.asname else root)
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                meaning = f"{'.' * node.level}{node.module or ''}.{name.name}"
+                meanings.setdefault(name.asname or name.name, set()).add(meaning)
+    others = bound_by(n for n in ast.walk(tree) if not isinstance(n, ast.alias))
+    return {name: found.pop() for name, found in meanings.items() if len(found) == 1 and name not in others}
+
+
+def _written(imports: Mapping[str, str], members: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, str]]:
+    """Return how a file may write members of modules, each with the module and the member."""
+    found: dict[str, tuple[str, str]] = {}
+    for module, names in members.items():
+        for member in names:
+            parts = f"{module}.{member}"
+            for name, meaning in imports.items():
+                if parts == meaning or parts.startswith(f"{meaning}."):
+                    found[name + parts.removeprefix(meaning)] = module, member
+    return found
 
 
 def _changed_statements(module: _Module, after: Sequence[str]) -> tuple[ast.stmt, ast.stmt] | None:
@@ -214,7 +260,14 @@ def _proof(
     if (before.end_lineno or 0) - before.lineno > _MOST_LINES:
         return None
     is_plain = owner is not None and owner.name in classes
-    around = Surroundings(module.builtins, is_plain, module.constructors, module.reserved, is_lenient)
+    around = Surroundings(
+        builtins=module.builtins,
+        plain_attributes=is_plain,
+        constructors=module.constructors,
+        reserved=module.reserved,
+        is_lenient=is_lenient,
+        annotations=module.annotations,
+    )
     return _proof_of_function(before, after, around)
 
 
@@ -275,5 +328,6 @@ def _is_plain_method(module: _Module, method: ast.stmt, other: ast.stmt, *, any_
     head = copy.copy(method)
     head.body = []
     used = {n.id for n in ast.walk(head) if isinstance(n, ast.Name)}
-    is_plain = any_marks or marks <= _DECORATORS & module.builtins
+    # Default values are calculated in the order of the methods.
+    is_plain = (any_marks or marks <= _DECORATORS & module.builtins) and not has_effects(method.args)
     return is_plain and method.name != other.name and other.name not in used

@@ -13,18 +13,25 @@ import copy
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pytest_ssr.source.definite_reads import definite_reads
 from pytest_ssr.source.value_kinds import is_number, kind_of, local_kinds
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_SCOPES = (*_DEFINITIONS, ast.Lambda)
+# From Python 3.12 on, `type A = ...` looks for its names when it is used.
+_SCOPES = (*_DEFINITIONS, ast.Lambda, getattr(ast, "TypeAlias", ast.Lambda))
 _NAMED = (*_DEFINITIONS, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _DECLARATIONS = (ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Delete, *_SCOPES)
+_EFFECTS = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+_DOCSTRING = " docstring"
+"""The name that a docstring is assigned to in normal forms; no code can have it, and it comes before all others."""
+_LOOK_AT_CALLER = frozenset(("query", "sql", "execute", "evaluate"))
+"""Functions of pandas, DuckDB, Polars and NumExpr that find the local names of their caller in a text."""
 _ROUNDS = 4
 
 
@@ -88,51 +95,75 @@ class Surroundings:
     """The names of functions and class attributes of the file, which may be set in another way than attributes."""
     is_lenient: bool = False
     """Whether objects of unknown types count as numbers if they are added to one or compared with one."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of known types, as the file writes them, and the kinds of their values."""
 
 
 def normal_form(function: Function, around: Surroundings, steps: Collection[EquivalenceProof]) -> str:
     """Return the normal form of a function that these steps reach, as text; it also says which names are local."""
     own = copy.deepcopy(function)
     own.body = [_without_docstring_marks(own.body[0]), *own.body[1:]]
+    declared = [(type(n).__name__, sorted(n.names)) for n in own_nodes(own) if isinstance(n, ast.Global | ast.Nonlocal)]
+    not_local = {name for _, names in declared for name in names}
     form = ""
     for _ in range(_ROUNDS):
-        rewritten = _Rewriter(own, around, frozenset(steps)).function()
+        # A declaration also counts in code that is never reached.
+        rewritten = _Rewriter(own, around, frozenset(steps), not_local).function()
         if (dumped := ast.dump(rewritten)) == form:
             break
         form = dumped
     read = {n.id for n in ast.walk(own) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     is_generator = any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(function))
-    return f"{sorted(_own_names(function) & read)} {is_generator} {form}"
+    return f"{sorted(declared)} {sorted(_own_names(function) & read)} {is_generator} {form}"
 
 
 def _without_docstring_marks(first: ast.stmt) -> ast.stmt:
     """Mark a docstring, so that it is not removed as an expression without effect."""
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-        return ast.Assign([ast.Name("__doc__", ast.Store())], first.value)
+        return ast.Assign([ast.Name(_DOCSTRING, ast.Store())], first.value)
     return first
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's body without those in nested functions and classes."""
+    """Yield the nodes that a function runs itself, of nested functions and classes only what defines them."""
     pending = list(ast.iter_child_nodes(function))
     while pending:
         node = pending.pop()
         yield node
-        if not isinstance(node, _SCOPES):
-            pending += ast.iter_child_nodes(node)
+        pending += _defining_parts(node) if isinstance(node, _SCOPES) else ast.iter_child_nodes(node)
+
+
+def _defining_parts(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is evaluated when a function or class is defined: decorators, default values, bases."""
+    if isinstance(scope, _DEFINITIONS):
+        yield from scope.decorator_list
+    if isinstance(scope, ast.ClassDef):
+        yield from (*scope.bases, *scope.keywords)
+    elif isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        yield from (default for default in (*scope.args.defaults, *scope.args.kw_defaults) if default is not None)
+        yield from (n.annotation for n in ast.walk(scope.args) if isinstance(n, ast.arg) and n.annotation is not None)
+
+
+def has_effects(node: ast.AST) -> bool:
+    """Return whether an expression calls something, binds a name or waits."""
+    return any(isinstance(n, _EFFECTS) for n in ast.walk(node))
 
 
 def _own_names(function: Function) -> set[str]:
     """Return the names that a function binds itself."""
-    return _bound_by([*ast.walk(function.args), *own_nodes(function)])
+    nodes = [*ast.walk(function.args), *own_nodes(function)]
+    # The targets of comprehensions are theirs.
+    targets = {id(n) for c in nodes if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
+    return bound_by(n for n in nodes if id(n) not in targets)
 
 
 def bound_names(scope: ast.AST) -> set[str]:
     """Return all names that a piece of code binds, also in nested scopes."""
-    return _bound_by(ast.walk(scope))
+    return bound_by(ast.walk(scope))
 
 
-def _bound_by(nodes: Iterable[ast.AST]) -> set[str]:
+def bound_by(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names that nodes bind, without what is inside them."""
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -162,6 +193,8 @@ def _reads(node: ast.AST) -> set[str]:
 def _private_locals(function: Function) -> set[str]:
     """Return the local names that nothing else uses: no nested function or class, and no generator expression."""
     own = [n for n in own_nodes(function) if not isinstance(n, _SCOPES)]
+    if any(_called_name(n) in _LOOK_AT_CALLER for n in own):
+        return set()
     declared = {name for n in own if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names}
     nested = [n for n in own_nodes(function) if isinstance(n, _SCOPES)]
     # A generator expression reads its names when it is used, except for what it iterates first.
@@ -178,7 +211,23 @@ def _private_locals(function: Function) -> set[str]:
     deleted = {n.id for n in own if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)}
     handled = {n.name for n in own if isinstance(n, ast.ExceptHandler) and n.name}
     arguments = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-    return (stored | arguments) - shared - targets - deleted - handled - {"__doc__", "__class__"}
+    # `super()` reads the first parameter.
+    implicit = {_first_parameter(function)} if any(_called_name(n) == "super" for n in own) else set()
+    found = (stored | arguments) - shared - targets - deleted - handled - implicit - {_DOCSTRING}
+    # Others read names such as `__tracebackhide__`, and in a class, `__x` is another spelling of `_Class__x`.
+    return {name for name in found if not (name.startswith("_") and "__" in name)}
+
+
+def _called_name(node: ast.AST) -> str:
+    """Return the name of the function or method that a call calls; empty for everything else."""
+    if not isinstance(node, ast.Call):
+        return ""
+    function = node.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _first_parameter(function: Function) -> str:
+    return next((a.arg for a in (*function.args.posonlyargs, *function.args.args)), "")
 
 
 def _lazy_parts(node: ast.GeneratorExp) -> Iterator[ast.AST]:
@@ -205,18 +254,29 @@ def _same(one: ast.AST, other: ast.AST) -> bool:
 class _Rewriter:
     """Rewrites one function, once from the inside to the outside."""
 
-    def __init__(self, function: Function, around: Surroundings, steps: frozenset[EquivalenceProof]) -> None:
+    def __init__(
+        self, function: Function, around: Surroundings, steps: frozenset[EquivalenceProof], not_local: Collection[str]
+    ) -> None:
+        """not_local: the names that the function declares as global or nonlocal."""
         self._function, self._around, self._steps = function, around, steps
-        self._builtins = around.builtins - bound_names(function)
-        self._locals = _private_locals(function)
-        self._kinds = local_kinds(function, self._locals, self._builtins)
+        bound = bound_names(function)
+        self._builtins = around.builtins - bound
+        self._constructors = {name for name in around.constructors if name.partition(".")[0] not in bound}
+        self._locals = _private_locals(function).difference(not_local)
+        self._definite = definite_reads(function)
+        """The reads of names that have a value; it also has those that are made up of them."""
+        self._kinds = local_kinds(function, self._locals, self._builtins, around.annotations)
         loaded = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
         added_to = [n.target.id for n in ast.walk(function) if _is_added_to(n)]  # type: ignore[attr-defined]
         self._read = {*loaded, *added_to}
         loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.AsyncFor | ast.comprehension)]
         self._iterated = set().union(*(_reads(loop.target) for loop in loops))
-        first = [*function.args.posonlyargs, *function.args.args][:1]
-        self._own_object = first[0].arg if first and first[0].arg == "self" and "self" in self._locals else ""
+        names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
+        is_other = any(n.id == "self" and not isinstance(n.ctx, ast.Load) for n in names) or any(
+            isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in function.decorator_list
+        )
+        is_own = _first_parameter(function) == "self" and "self" in self._locals and not is_other
+        self._own_object = "self" if is_own else ""
 
     def function(self) -> Function:
         """Rewrite and return the function."""
@@ -257,7 +317,8 @@ class _Rewriter:
         if isinstance(statement, ast.AnnAssign):
             # In a function, annotations are not evaluated.
             if statement.value is None:
-                return []
+                # The object whose attribute or element is annotated is evaluated.
+                return [] if isinstance(statement.target, ast.Name) else [statement]
             statement = ast.Assign([statement.target], statement.value)
         statement = self._with_expressions(statement)
         if isinstance(statement, ast.Return) and statement.value is None:
@@ -280,7 +341,8 @@ class _Rewriter:
             statement.finalbody = self._block(statement.finalbody, guarded=True)
             for handler in statement.handlers:
                 handler.body = self._block(handler.body, guarded=True) or [ast.Pass()]
-                if self._does(EquivalenceProof.EXCEPTIONS) and handler.type is not None:
+                # `except*` refuses groups of exceptions, also those that a base class covers.
+                if self._does(EquivalenceProof.EXCEPTIONS) and handler.type and isinstance(statement, ast.Try):
                     handler.type = self._without_covered(handler.type)
         elif isinstance(statement, ast.Match):
             for case in statement.cases:
@@ -296,7 +358,7 @@ class _Rewriter:
         test = statement.test
         if orelse and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test, body, orelse = test.operand, orelse, body
-        if not body and not orelse and self._is_total(test):
+        if not body and not orelse and self._has_sure_truth(test):
             return []
         if not body and orelse:
             test, body, orelse = ast.UnaryOp(ast.Not(), test), orelse, []
@@ -350,7 +412,7 @@ class _Rewriter:
             return node.body if value else node.orelse
         if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
             node = ast.IfExp(node.test.operand, node.orelse, node.body)
-        if _same(node.body, node.orelse) and self._is_total(node.test):
+        if _same(node.body, node.orelse) and self._has_sure_truth(node.test):
             return node.body
         if self._does(EquivalenceProof.BOUND) and self._agrees_at_bound(node):
             (compares,) = node.test.ops  # type: ignore[attr-defined]
@@ -388,7 +450,8 @@ class _Rewriter:
         if None in kinds:
             # The best of several elements may equal another one and yet be another object.
             return not (_reads(left) | _reads(right)) & self._iterated
-        return kinds[0] == kinds[1] or "number" in kinds
+        # Of two equal lists, the caller may change the one that it gets.
+        return (kinds[0] == kinds[1] and kinds[0] in _CONSTANT_TRUTH) or all(map(is_number, kinds))
 
     def _with_operands_in_order(self, node: ast.BinOp) -> ast.BinOp:
         if not isinstance(node.op, ast.Add | ast.Mult | ast.BitAnd | ast.BitOr | ast.BitXor):
@@ -399,7 +462,9 @@ class _Rewriter:
             isinstance(side, ast.Constant) and is_number(k) for side, k in zip(sides, kinds, strict=True)
         )
         is_assumed = self._around.is_lenient and is_with_literal and isinstance(node.op, ast.Add | ast.Mult)
-        if not is_assumed and not all(map(is_number, kinds)):
+        # Integers alone have bits; of other numbers, the exception names the types in order.
+        is_arithmetic = isinstance(node.op, ast.Add | ast.Mult)
+        if not is_assumed and not all(is_number(k) if is_arithmetic else k == "int" for k in kinds):
             return node
         # Of two calls, the first that fails decides the exception.
         if sum(not self._is_total(side) for side in sides) > 1 and not all(map(self._is_length, sides)):
@@ -418,6 +483,9 @@ class _Rewriter:
     def _without_copy(self, node: ast.Call) -> ast.Call:
         """Leave out a copy that is the argument of a function that makes another one at once."""
         if len(node.args) != 1 or not isinstance(node.func, ast.Name) or node.func.id not in _COPIERS & self._builtins:
+            return node
+        # Keyword arguments are evaluated after the copy was made.
+        if any(not isinstance(k.value, ast.Constant | ast.Name | ast.Lambda) for k in node.keywords):
             return node
         inner = node.args[0]
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and not inner.keywords:
@@ -451,7 +519,7 @@ class _Rewriter:
             case ast.Constant():
                 return True
             case ast.Name():
-                return node.id in self._locals
+                return node.id in self._locals and node in self._definite
             case ast.Tuple() | ast.List():
                 return all(map(self._is_total, node.elts))
             case ast.Set():
@@ -459,7 +527,7 @@ class _Rewriter:
             case ast.Dict():
                 return all(isinstance(k, ast.Constant) for k in node.keys) and all(map(self._is_total, node.values))
             case ast.UnaryOp(op=ast.Not()):
-                return self._is_total(node.operand) and kind(node.operand) in _CERTAIN
+                return self._is_total(node.operand) and kind(node.operand) in _CONSTANT_TRUTH
             case ast.UnaryOp():
                 return self._is_total(node.operand) and is_number(kind(node))
             case ast.BinOp(op=ast.Add() | ast.Sub()):
@@ -470,8 +538,16 @@ class _Rewriter:
                 return self._is_total(value) and self._types_of(node) is not None
             case ast.Call(args=[], keywords=[]):
                 made = ast.unparse(node.func)
-                return made in self._around.constructors or made in _CONSTRUCTORS & self._builtins
+                return made in self._constructors or made in _CONSTRUCTORS & self._builtins
         return False
+
+    def _has_sure_truth(self, test: ast.expr) -> bool:
+        """Return whether an expression has no effect and a truth value, which those of some objects do not."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self._has_sure_truth(test.operand)
+        if isinstance(test, ast.Name):
+            return self._is_total(test) and self._kinds.get(test.id) in _CERTAIN
+        return self._is_total(test)
 
     # Statements of a block.
 
@@ -483,8 +559,10 @@ class _Rewriter:
             if is_own and self._is_total(statement.value):
                 return _reads(target), _reads(statement.value)
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            name = statement.target
-            added = ast.BinOp(ast.Name(name.id, ast.Load()), statement.op, statement.value)
+            name, read = statement.target, ast.Name(statement.target.id, ast.Load())
+            if name in self._definite:
+                self._definite.add(read)
+            added = ast.BinOp(read, statement.op, statement.value)
             if name.id in self._locals and self._is_total(added):
                 return {name.id}, _reads(added)
         return None
@@ -518,12 +596,14 @@ class _Rewriter:
 
     def _ordered(self, block: list[ast.stmt], *, guarded: bool) -> list[ast.stmt]:
         """Sort neighbouring statements that can be exchanged."""
+        dumps = list(map(ast.dump, block))
         for end in range(len(block), 1, -1):
             is_sorted = True
             for n in range(end - 1):
                 one, other = block[n], block[n + 1]
-                if self._commute(one, other, guarded=guarded) and ast.dump(other) < ast.dump(one):
+                if dumps[n + 1] < dumps[n] and self._commute(one, other, guarded=guarded):
                     block[n], block[n + 1] = other, one
+                    dumps[n], dumps[n + 1] = dumps[n + 1], dumps[n]
                     is_sorted = False
             if is_sorted:
                 break
@@ -568,7 +648,9 @@ class _Rewriter:
         target = statement.targets[0]
         if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
             return None
-        return target.attr if target.value.id == self._own_object and self._is_total(statement.value) else None
+        if target.value.id != self._own_object or target.attr.startswith("__"):
+            return None
+        return target.attr if self._is_total(statement.value) else None
 
     def _merged(self, block: list[ast.stmt]) -> list[ast.stmt]:
         """Turn a conditional return, or a conditional value of a name, into a conditional expression."""
@@ -601,7 +683,9 @@ class _Rewriter:
             if len(last.targets) != 1 or not _same(last.targets[0], target):
                 return None
             other = last.value
-        elif not isinstance(statement.test, ast.Compare) or target.id not in _reads(statement.test):
+        elif not any(
+            n in self._definite and n.id == target.id for n in ast.walk(statement.test) if isinstance(n, ast.Name)
+        ):
             # Otherwise the name may have no value yet.
             return None
         return ast.Assign([target], self._conditional(ast.IfExp(statement.test, inner.value, other)))
@@ -674,7 +758,7 @@ class _Rewriter:
                 tested = test.left if isinstance(test.left, ast.Call) else None
         if isinstance(tested, ast.Call) and self._calls(tested, {"len"}) and len(tested.args) == 1:
             tested = tested.args[0]
-        if isinstance(tested, ast.Name) and tested.id in self._locals and self._kinds.get(tested.id) in _COLLECTIONS:
+        if isinstance(tested, ast.Name) and self._is_total(tested) and self._kinds.get(tested.id) in _COLLECTIONS:
             return tested.id
         return ""
 
@@ -747,6 +831,8 @@ _DISJOINT = frozenset(
 _COLLECTIONS = frozenset(("list", "tuple", "dict", "set", "frozenset", "str", "bytes", "range", "collection"))
 _CERTAIN = frozenset((*_COLLECTIONS, "int", "float", "number", "bool")) - {"collection"}
 """Kinds whose truth value cannot fail."""
+_CONSTANT_TRUTH = _CERTAIN - {"list", "dict", "set"}
+"""Those of them whose values do not change."""
 _CONSTRUCTORS = frozenset(("list", "dict", "set", "tuple", "frozenset", "bytearray", "object"))
 _COPIERS = frozenset(("list", "tuple", "sorted"))
 _ITERATORS = {"enumerate", "list", "sorted", "tuple", "iter", "set", "frozenset"}

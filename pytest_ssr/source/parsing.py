@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import io
 import re
 import threading
+import tokenize
 import warnings
 from collections.abc import Iterator
 
@@ -31,6 +33,15 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def is_utf8_source(data: bytes) -> bool:
+    """Return whether Python reads a file as UTF-8: another encoding may be named in one of its first two lines."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError:
+        return False
+    return encoding in ("utf-8", "utf-8-sig") and is_utf8(data)
 
 
 def has_long_integer(data: bytes | str) -> bool:

@@ -19,13 +19,21 @@ _RESULTS = {
     "sorted": "list",
 }
 """The types that calls of built-in functions return."""
-_ANNOTATIONS = {
+BUILTIN_ANNOTATIONS: Mapping[str, str] = {
     **{name: name for name in ("int", "str", "bytes", "list", "tuple", "dict", "set", "frozenset", "bool")},
     # A parameter annotated so may also be an integer.
     "float": "number",
-    **{name: name.lower() for name in ("List", "Tuple", "Dict", "Set", "FrozenSet")},
-    **dict.fromkeys(("Sequence", "Mapping", "Collection", "MutableSequence", "MutableMapping"), "collection"),
 }
+"""The kinds of values that have a built-in type as their annotation."""
+_COLLECTIONS = ("Sequence", "Mapping", "Collection", "MutableSequence", "MutableMapping")
+IMPORTED_ANNOTATIONS: Mapping[str, Mapping[str, str]] = {
+    "typing": {
+        **{name: name.lower() for name in ("List", "Tuple", "Dict", "Set", "FrozenSet")},
+        **dict.fromkeys(_COLLECTIONS, "collection"),
+    },
+    "collections.abc": dict.fromkeys(_COLLECTIONS, "collection"),
+}
+"""Those of annotations by module and name."""
 _DISPLAYS: dict[type[ast.expr], str] = {
     ast.JoinedStr: "str",
     ast.List: "list",
@@ -97,12 +105,14 @@ def joined(kinds: Collection[str | None]) -> str | None:
     return "number" if known <= _NUMBERS else None
 
 
-def local_kinds(function: _Function, names: Collection[str], builtins: Collection[str]) -> dict[str, str | None]:
+def local_kinds(
+    function: _Function, names: Collection[str], builtins: Collection[str], annotations: Mapping[str, str]
+) -> dict[str, str | None]:
     """Return the kinds of local names of a function, from all that is bound to each of them.
 
-    names: the local names that no nested function uses.
+    names: the local names that no nested function uses. annotations: those of known types, as the file writes them.
     """
-    bindings = [(name, value) for name, value in _bindings(function, builtins) if name in names]
+    bindings = [(name, value) for name, value in _bindings(function, builtins, annotations) if name in names]
     kinds: dict[str, str | None] = {name: _UNDECIDED for name, _ in bindings}
     for _ in range(len(kinds) + 2):
         found: dict[str, list[str | None]] = {}
@@ -116,7 +126,9 @@ def local_kinds(function: _Function, names: Collection[str], builtins: Collectio
     return {}
 
 
-def _bindings(function: _Function, builtins: Collection[str]) -> Iterator[tuple[str, ast.expr | str | None]]:
+def _bindings(
+    function: _Function, builtins: Collection[str], annotations: Mapping[str, str]
+) -> Iterator[tuple[str, ast.expr | str | None]]:
     """Yield each name that a function binds with what is bound to it: an expression, a kind, or None for unknown."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -126,7 +138,7 @@ def _bindings(function: _Function, builtins: Collection[str]) -> Iterator[tuple[
     defaults.update(zip((a.arg for a in arguments.kwonlyargs), arguments.kw_defaults, strict=True))
     for argument in (*positional, *arguments.kwonlyargs):
         default = defaults.get(argument.arg)
-        kind = _kind_of_annotation(argument.annotation)
+        kind = _kind_of_annotation(argument.annotation, annotations)
         given = kind_of(default, {}, builtins) if default is not None else kind
         yield argument.arg, kind if given == kind or (is_number(given) and kind == "number") else None
     if arguments.vararg is not None:
@@ -176,7 +188,7 @@ def _bound_by_loop(
         yield target.id, "int"
 
 
-def _kind_of_annotation(node: ast.expr | None) -> str | None:
+def _kind_of_annotation(node: ast.expr | None, annotations: Mapping[str, str]) -> str | None:
     """Return the kind of values that have an annotated type."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
@@ -185,6 +197,4 @@ def _kind_of_annotation(node: ast.expr | None) -> str | None:
             return None
     if isinstance(node, ast.Subscript):
         node = node.value
-    if isinstance(node, ast.Attribute):
-        return _ANNOTATIONS.get(node.attr)
-    return _ANNOTATIONS.get(node.id) if isinstance(node, ast.Name) else None
+    return annotations.get(ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None

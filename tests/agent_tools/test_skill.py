@@ -48,6 +48,14 @@ def test_it_is_copied_and_overwrites_nothing(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_it_is_not_copied_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills" / FOLDER.name).symlink_to(tmp_path / "elsewhere")
+    assert main(["skill", "--out", str(tmp_path / "skills")]) == ExitCode.USAGE
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_without_the_extra_the_server_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

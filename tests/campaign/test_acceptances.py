@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
+from harness.settings.survivors import AcceptSettings
 from pytest_ssr.campaign.acceptances import (
     Acceptance,
     AcceptanceKind,
@@ -154,3 +156,16 @@ def test_what_is_not_useful_ranks_last(project: Path, run: Run) -> None:
 def test_mistakes(project: Path, run: Run, arguments: list[str]) -> None:
     assert run("accept", *arguments)[0] == 2
     assert not (project / ACCEPTED_FILE).exists()
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / ACCEPTED_FILE).symlink_to(os.devnull)
+    with pytest.raises(SettingsError):
+        read_acceptances(tmp_path)
+
+
+@pytest.mark.parametrize("until", ["", "soon", "2027-02-30"])
+def test_a_last_day_that_is_no_date_is_refused(until: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        AcceptSettings(ids=("a-1",), reason="x", until=until).check()
+    assert error.value.option == "until"

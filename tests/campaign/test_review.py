@@ -161,6 +161,12 @@ def test_a_folder_without_git(tmp_path: Path, run: Run) -> None:
     ("detail", "code", "text"),
     [
         ("> -> >=", CheckCode.NOT_NOTICED, "if `>` became `>=`, no test would notice"),
+        ('"a -> b" -> ""', CheckCode.NOT_NOTICED, 'if `"a -> b"` became `""`, no test would notice'),
+        (
+            "def f() -> int: -> def f() -> str:",
+            CheckCode.NOT_NOTICED,
+            "if this changed (def f() -> int: -> def f() -> str:), no test would notice",
+        ),
         ("return a removed", CheckCode.NOT_NOTICED, "if `return a` were removed, no test would notice"),
         ("1 added", CheckCode.NOT_NOTICED, "if `1` were added, no test would notice"),
         ("", CheckCode.NOT_NOTICED, "if this changed (op), no test would notice"),
@@ -172,3 +178,10 @@ def test_changes_in_words(detail: str, code: CheckCode, text: str) -> None:
         0, CandidateStatus.SURVIVED, "mutation", "op", "a.py", 1, "f", detail, "", reason=CheckReason(code)
     )
     assert change_in_words(result) == text
+
+
+def test_one_test_is_enough(branch: Path, run: Run) -> None:
+    (branch / "test_calc.py").write_text("import calc\n\n\ndef test_clamp():\n    assert calc.clamp(3, 5) == 3\n")
+    code, found = reviewed(run, "--changes", "3")
+    assert code == 0
+    assert found["tried"] == 3

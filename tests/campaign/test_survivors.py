@@ -201,10 +201,9 @@ def test_a_run_that_was_cut_does_not_pass_a_gate() -> None:
     assert replace(many, is_cut=False).gate(80) is GateCode.PASSED
 
 
-def test_changes_that_nothing_proves_to_have_run_do_not_pass_a_gate() -> None:
-    unproven = [
-        replace(result("a + 1", "a - 1", "simple", index=n), status=CandidateStatus.NOT_EXERCISED) for n in range(3)
-    ]
+@pytest.mark.parametrize("status", [CandidateStatus.NOT_EXERCISED, CandidateStatus.TIMED_OUT])
+def test_changes_of_which_nothing_is_known_do_not_pass_a_gate(status: CandidateStatus) -> None:
+    unproven = [replace(result("a + 1", "a - 1", "simple", index=n), status=status) for n in range(3)]
     assert score_of(unproven, read, Goal(9, changes=3), is_complete=True).gate(0) is GateCode.TOO_FEW
     # Without any change, and with changes that do not count, there is nothing to prove.
     assert score_of([], read, Goal(9, changes=3), is_complete=True).gate(80) is GateCode.PASSED

@@ -187,6 +187,18 @@ def test_a_bug_without_its_artifact_is_a_lost_result(
     assert {r["shard"] for r in remarks(capsys, stores, tmp_path / "all") if r["code"] == "cut"} == lost
 
 
+@pytest.mark.parametrize(
+    "damage", [{"facts": None}, {"conditions": {}}, {"of": 10**12}, {"number": 6}, {"planned": 10**12}, {"planned": -1}]
+)
+def test_a_damaged_record_is_no_shard(
+    stores: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: dict[str, object]
+) -> None:
+    (path,) = (stores[0] / "shards").rglob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    found = remarks(capsys, stores, tmp_path / "all")
+    assert [(remark["code"], remark.get("shard")) for remark in found] == [("no-shard", None), ("missing", 1)]
+
+
 @pytest.mark.parametrize("ending", ["time", "interrupted", "running"])
 def test_how_a_shard_was_cut_is_told(
     stores: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str

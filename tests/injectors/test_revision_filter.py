@@ -18,7 +18,7 @@ from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.git_history import run_git
 from pytest_ssr.injectors.mutation import MutationInjector
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.injectors.revision_filter import ProjectDiff, read_diff, restrict_to_diff
+from pytest_ssr.injectors.revision_filter import ProjectDiff, base_revision, read_diff, restrict_to_diff
 from pytest_ssr.project.snapshot import Snapshot, take_snapshot
 
 OLD = """\
@@ -187,7 +187,7 @@ def test_tests_are_not_code(shop: Path) -> None:
         read_diff(snapshot(shop), "HEAD")
 
 
-@pytest.mark.parametrize("revision", ["nowhere", "--all", "HEAD~9", "HEAD:shop.py", ""])
+@pytest.mark.parametrize("revision", ["nowhere", "--all", "HEAD~9", "HEAD:shop.py", "^HEAD", ""])
 def test_an_unknown_revision_raises(shop: Path, revision: str) -> None:
     with pytest.raises(SettingsError, match=r"has no git revision '.*'; name a commit, a branch or a tag"):
         read_diff(snapshot(shop), revision)
@@ -198,6 +198,106 @@ def test_a_folder_without_git_raises(tmp_path: Path) -> None:
     (tmp_path / "plain" / "shop.py").write_text(OLD)
     with pytest.raises(ProjectError, match="plain is not in a git repository"):
         read_diff(snapshot(tmp_path / "plain"), "HEAD")
+
+
+NEW = OLD.replace("a + 1", "a + 2")
+
+
+def test_a_repository_has_no_program_run(shop: Path) -> None:
+    trace = shop.parent / "trace"
+    for name in ("one", "two.three"):
+        git(shop, "config", f"filter.{name}.clean", f"touch {trace}; cat")
+        git(shop, "config", f"filter.{name}.required", "true")
+    git(shop, "config", "filter.four.process", f"touch {trace}; cat")
+    git(shop, "config", "diff.external", f"touch {trace}; cat")
+    git(shop, "config", "core.fsmonitor", f"touch {trace}; cat")
+    (shop / "other.py").write_text(NEW)
+    (shop / "third.py").write_text(NEW)
+    git(shop, "add", "other.py", "third.py")
+    (shop / ".gitattributes").write_text("shop.py filter=one\nother.py filter=two.three\nthird.py filter=four\n")
+    for name in ("shop.py", "other.py", "third.py"):
+        (shop / name).write_text(NEW + "\n")
+    trace.unlink(missing_ok=True)
+    assert read_diff(snapshot(shop), "HEAD").lines.keys() == {"shop.py", "other.py", "third.py"}
+    assert not trace.exists()
+
+
+def test_a_filter_that_cannot_be_switched_off_is_refused(shop: Path) -> None:
+    git(shop, "config", "filter.a=b.clean", "cat")
+    with pytest.raises(ProjectError, match="a=b"):
+        read_diff(snapshot(shop), "HEAD")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("diff.noprefix", "true"),
+        ("diff.mnemonicPrefix", "true"),
+        ("core.quotePath", "true"),
+        ("diff.relative", "false"),
+        ("diff.renames", "false"),
+        ("diff.ignoreSubmodules", "all"),
+        ("color.ui", "always"),
+    ],
+)
+def test_settings_of_a_repository_and_names_of_files_change_nothing(tmp_path: Path, name: str, value: str) -> None:
+    old, new = "inner/a b.py", "inner/\"größe'\n.py"
+    top = committed(tmp_path / "top", {old: OLD})
+    git(top, "config", name, value)
+    git(top, "mv", old, new)
+    (top / new).write_text(NEW)
+    path = new.removeprefix("inner/")
+    assert changed(top / "inner", path) == ["def first(a):"]
+
+
+def test_a_file_that_git_converts_has_only_its_edits(shop: Path) -> None:
+    git(shop, "config", "core.autocrlf", "true")
+    (shop / "shop.py").write_bytes(NEW.replace("\n", "\r\n").encode())
+    assert read_diff(snapshot(shop), "HEAD").edited == {"shop.py": {8}}
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["history", "no history"])
+def test_a_submodule_is_compared_with_what_it_was(tmp_path: Path, is_known: bool) -> None:
+    part = committed(tmp_path / "part", {"shop.py": OLD})
+    top = committed(tmp_path / "top", {"main.py": "A = 1\n"})
+    git(top, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(part), "lib/part")
+    git(top, "commit", "-qam", "submodule")
+    with pytest.raises(NothingToDoError):
+        read_diff(snapshot(top), "HEAD")
+    inside = top / "lib/part"
+    (inside / "shop.py").write_text(NEW)
+    (inside / "new.py").write_text("A = 1\n")
+    git(inside, "add", ".")
+    if is_known:
+        git(inside, "commit", "-qm", "change")
+        (inside / "shop.py").write_text(NEW + "\n")
+        assert changed(top, "lib/part/shop.py") == ["def first(a):"]
+    else:
+        (inside / ".git").unlink()
+        git(inside, "init", "-q")
+        assert read_diff(snapshot(top), "HEAD").lines["lib/part/shop.py"] == ((0, OLD.count("\n")),)
+    assert read_diff(snapshot(top), "HEAD").lines["lib/part/new.py"] == ((0, 1),)
+
+
+def test_the_files_of_a_nested_repository_are_new(shop: Path) -> None:
+    committed(shop / "nested", {"inner.py": "A = 1\n"})
+    assert read_diff(snapshot(shop), "HEAD").lines == {"nested/inner.py": ((0, 1),)}
+
+
+def test_a_review_begins_at_the_main_branch(shop: Path) -> None:
+    git(shop, "branch", "-M", "main")
+    begin = git(shop, "rev-parse", "HEAD")
+    git(shop, "checkout", "-qb", "topic")
+    (shop / "shop.py").write_text(NEW)
+    git(shop, "commit", "-qam", "change")
+    assert base_revision(shop) == begin
+
+
+def test_a_main_branch_without_a_common_commit_is_an_error(shop: Path) -> None:
+    git(shop, "branch", "-M", "main")
+    git(shop, "update-ref", "refs/remotes/origin/main", git(shop, "commit-tree", "-m", "other", "HEAD^{tree}"))
+    with pytest.raises(ProjectError, match="shallow clone"):
+        base_revision(shop)
 
 
 def candidate(**changes: bytes | None) -> Candidate:

@@ -108,3 +108,13 @@ def test_files_that_cannot_be_parsed_deleted_files_and_several_files() -> None:
     both = [(b"a = 1\n", b"a = 2\n"), (b"b = 1\n", b"b = 2\n")]
     assert identity_of("x", both) == identity_of("x", both[::-1])
     assert len(replaced_units(identity_of("x", both))) == 2
+
+
+@pytest.mark.parametrize(
+    "expression", [pytest.param("+".join(["a"] * 2000), id="deep"), pytest.param(f"0x{'f' * 5000}", id="long integer")]
+)
+def test_what_python_cannot_write_has_an_identity(expression: str) -> None:
+    source = f"def f(a):\n    return {expression}\n\n\n{ORIGINAL}"
+    assert identity_in(source) == ID
+    assert identity_in(source, f"return {expression}", f"return 1 - {expression}") != ID
+    assert set(replaced_units(ID)) < unit_hashes([source.encode()])

@@ -252,6 +252,104 @@ def test_names_of_the_file_can_forbid_a_proof(names: str, equivalence: Equivalen
     assert equivalence_of_change("a.py", before.encode(), after.encode()) is equivalence
 
 
+ORDERED, EXCHANGED = "self.a = x\n        self.b = y", "self.b = y\n        self.a = x"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        # Values of objects that change.
+        ("def f(xs: list):\n    e = not xs\n    xs.append(1)\n    return e\n", "e = not xs\n    xs.append(1)", "xs.append(1)\n    e = not xs"),
+        ("def f(a: list, b: list):\n    return a if a > b else b\n", ">", ">="),
+        # Truth values that may fail, or do something.
+        ("def f(x):\n    if x:\n        pass\n    return 1\n", "    if x:\n        pass\n", ""),
+        ("def f(x):\n    return 1 if x else 1\n", " if x else 1", ""),
+        # What is evaluated, and when.
+        ("def f(x):\n    return sorted(list(x), key=make())\n", "list(x)", "x"),
+        ("def f(g):\n    g().x: int\n", "g().x: int", "pass"),
+        (
+            "class A:\n    def a(self, x=next(n)): pass\n    def b(self, x=next(n)): pass\n",
+            "    def a(self, x=next(n)): pass\n    def b(self, x=next(n)): pass\n",
+            "    def b(self, x=next(n)): pass\n    def a(self, x=next(n)): pass\n",
+        ),
+        # What unreached code decides: scopes of names, and whether a function is a generator.
+        ("def f():\n    x = 5\n", "    x = 5", "    if False:\n        global x\n    x = 5"),
+        ("def f(y):\n    return x, [x for x in y]\n", "    return", "    if False:\n        x = 1\n    return"),
+        ("def f():\n    return x\n", "return", "if False:\n        lambda y=(x := 1): y\n    return"),
+        ("def f():\n    return 1\n", "return 1", "return 1\n    def g(x=(yield)): pass"),
+        # Names that may have no value when they are read.
+        ("def f(x):\n    v = 1\n    t = (x, v)\n", "v = 1\n    t = (x, v)", "t = (x, v)\n    v = 1"),
+        ("def f(g):\n    if g():\n        v = 1\n    t = v\n", "    t = v\n", ""),
+        ("def f(g):\n    for v in g:\n        pass\n    t = v\n", "    t = v\n", ""),
+        ("def f(g):\n    while g():\n        v = 1\n    t = v\n", "    t = v\n", ""),
+        ("def f(g):\n    with g:\n        v = 1\n    t = v\n", "    t = v\n", ""),
+        ("def f(g):\n    try:\n        v = g()\n    except ValueError:\n        pass\n    t = v\n", "    t = v\n", ""),
+        ("def f(g):\n    try:\n        v = g()\n    finally:\n        t = v\n", "        t = v\n", "        pass\n"),
+        ("def f(g):\n    match g:\n        case [v]:\n            pass\n    v = t = v\n", "    v = t = v\n", ""),
+        ("def f(g):\n    if g():\n        v = 1\n    v += 1\n", "    v += 1\n", ""),
+        ("def f(y):\n    if 1 > y:\n        x = 2\n    if 1 > y > x:\n        x = 3\n    return x\n", "if 1 > y > x:\n        x = 3", "x = 3 if 1 > y > x else x"),
+        ("def f(g):\n    if g():\n        x = []\n    if not x:\n        return []\n    return []\n", "    if not x:\n        return []\n", ""),
+        # Names that something else reads.
+        ("def f():\n    'a'\n", "'a'", "__doc__ = 'a'"),
+        ("def f():\n    __tracebackhide__ = True\n", "__tracebackhide__ = True", "pass"),
+        ("def f(table):\n    a = 5\n    return table.query('x > @a')\n", "    a = 5\n", ""),
+        ("def f():\n    a = []\n    return sql('SELECT * FROM a')\n", "    a = []\n", ""),
+        ("class A(B):\n    def f(this, x):\n        this = x\n        super().f()\n", "this = x", "pass"),
+        ("class A:\n    def f(self):\n        _A__x = 1\n        return __x\n", "_A__x = 1", "pass"),
+        # From Python 3.12 on; before, the file has no proof because it cannot be parsed.
+        ("def f():\n    x = 1\n    type A = list[x]\n    x = 2\n    return A\n", "    x = 2\n", ""),
+        # Names that do not mean what they seem to.
+        ("from db import Collection\ndef f(x: Collection):\n    if not x:\n        return []\n    return [y for y in x]\n", "    if not x:\n        return []\n", ""),
+        ("import io\ndef f(io):\n    x = io.StringIO()\n", "x = io.StringIO()", "pass"),
+        ("from collections import deque\nfrom own import deque\ndef f():\n    x = deque()\n", "x = deque()", "pass"),
+        ("from collections import deque\ndef f():\n    x = deque()\n", "x =", "deque = 1\n    x ="),
+        ("# coding: latin-1\ndef f():\n    return 'Ã©'\n", "Ã©", "Ã\x83Â©"),
+        # Objects that are not plain ones of the class, and attributes that control how they are set.
+        (f"class A:\n    def f(self, x, y):\n        self = g(self)\n        {ORDERED}\n", ORDERED, EXCHANGED),
+        (f"class A:\n    @staticmethod\n    def f(self, x, y):\n        {ORDERED}\n", ORDERED, EXCHANGED),
+        (f"class A:\n    if c:\n        a = D()\n    def f(self, x, y):\n        {ORDERED}\n", ORDERED, EXCHANGED),
+        (f"class A:\n    (a := D())\n    def f(self, x, y):\n        {ORDERED}\n", ORDERED, EXCHANGED),
+        (f"class A:\n    def f(self, x, y):\n        {ORDERED}\nA.a = D()\n", ORDERED, EXCHANGED),
+        ("from b import Base\nclass X:\n class Base: pass\nclass Y:\n class A(Base):\n  def f(self, x, y):\n   self.a = x\n   self.b = y\n", "self.a = x\n   self.b = y", "self.b = y\n   self.a = x"),
+        (f"from b import dataclass\n@dataclass\nclass A:\n    def f(self, x, y):\n        {ORDERED}\n", ORDERED, EXCHANGED),
+        ("class A:\n    def f(self, x, y):\n        self.__class__ = x\n        self.b = y\n", "self.__class__ = x\n        self.b = y", "self.b = y\n        self.__class__ = x"),
+        # Exceptions and their messages.
+        ("def f(x):\n    try:\n        x()\n    except* (Exception, ExceptionGroup):\n        pass\n", "(Exception, ExceptionGroup)", "Exception"),
+        ("def f(x: float, y: int):\n    return x & y\n", "x & y", "y & x"),
+        # Code that is too deep to compare.
+        (f"def f(x):\n    return {'+'.join(['x'] * 2000)}\n", "return", "return 1 +"),
+    ],
+)  # fmt: skip
+def test_what_only_seems_to_be_equivalent(text: str, old: str, new: str) -> None:
+    after = text.replace(old, new)
+    assert after != text
+    assert proof_of("a.py", text.encode(), after.encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "proof"),
+    [
+        ("def f(x):\n    return sorted(list(x), key=len)\n", "list(x)", "x", P.COPY),
+        ("def f(x: int):\n    if x:\n        pass\n    return 1\n", "    if x:\n        pass\n", "", P.SAME_CODE),
+        ("def f(xs: list):\n    if not xs:\n        pass\n", "    if not xs:\n        pass\n", "    pass\n", P.SAME_CODE),
+        ("def f():\n    x: int\n    return 1\n", "    x: int\n", "", P.SAME_CODE),
+        ("def f(g):\n    'a'\n    p = []\n    o = g()\n    return o, p\n", "p = []\n    o = g()", "o = g()\n    p = []", P.ORDER),
+        ("def f(g):\n    if g:\n        v = 1\n    else:\n        v = g()\n    t = v\n    return v\n", "    t = v\n", "", P.DEAD_STORE),
+        ("def f(g):\n    if g:\n        v = 1\n    else:\n        return g()\n    t = v\n", "    t = v\n", "", P.DEAD_STORE),
+        ("def f(g):\n    try:\n        v = g()\n    except ValueError:\n        v = 1\n    t = v\n", "    t = v\n", "", P.DEAD_STORE),
+        ("def f(g):\n    try:\n        g()\n    finally:\n        v = 1\n    t = v\n", "    t = v\n", "", P.DEAD_STORE),
+        ("def f(g):\n    for v in g:\n        t = v\n", "        t = v\n", "        pass\n", P.DEAD_STORE),
+        ("def f(g):\n    import v\n    t = v\n    v = 1\n", "    t = v\n", "", P.DEAD_STORE),
+        ("import typing as t\ndef f(x: t.List[int]):\n    if not x:\n        return []\n    return [y for y in x]\n", "    if not x:\n        return []\n", "", P.EARLY_RETURN),
+        ("from collections.abc import Sequence as S\ndef f(x: S):\n    if not x:\n        return []\n    return [y for y in x]\n", "    if not x:\n        return []\n", "", P.EARLY_RETURN),
+        ("import collections.abc\nimport collections\ndef f():\n    x = collections.deque()\n", "x = collections.deque()", "pass", P.DEAD_STORE),
+        (f"from dataclasses import dataclass\n@dataclass\nclass A:\n    a: int\n    def f(self, x, y):\n        {ORDERED}\n", ORDERED, EXCHANGED, P.ORDER),
+    ],
+)  # fmt: skip
+def test_what_is_equivalent_all_the_same(text: str, old: str, new: str, proof: EquivalenceProof) -> None:
+    assert proof_of("a.py", text.encode(), text.replace(old, new).encode()) is proof
+
+
 def test_a_literal_of_another_type_at_the_bound_is_visible() -> None:
     def found(annotation: str, bound: str) -> Equivalence | None:
         text = f"def f(a{annotation}):\n    return {bound} if a > {bound} else a\n"
@@ -289,18 +387,19 @@ _NUMBERS = st.sampled_from(["a", "b", "n", "0", "1", "3", "len(xs)", "a + 1", "n
 _ANY = st.one_of(
     _NUMBERS,
     st.sampled_from(["u", "s", "xs", "t", "[]", "u + 1", "s + 'x'", "xs[0]", "sorted(list(xs))", "call(u)", "(a, t)"]),
+    st.sampled_from(["not xs", "1 if u else 1", "sorted(list(xs), key=call(u))"]),
 )
 _TESTS = st.sampled_from(
     [
         *("a > b", "n >= 3", "a < 3", "u is None", "isinstance(u, str)", "isinstance(u, (int, float))", "not xs"),
-        *("isinstance(u, list)", "u == 'a'", "u == 1", "u in ('b', 'c')", "s", "not s", "a == 1", "len(xs) == 0"),
+        *("isinstance(u, list)", "u == 'a'", "u == 1", "u in ('b', 'c')", "s", "not s", "a == 1", "len(xs) == 0", "u"),
     ]
 )
 
 
 @st.composite
 def _block(draw: st.DrawFn, depth: int = 2, *, in_loop: bool = False) -> list[str]:
-    kinds = ["n", "t", "n+", "call", "return", "copy", *(["break"] if in_loop else [])]
+    kinds = ["n", "t", "n+", "call", "return", "copy", "append", *(["break"] if in_loop else [])]
     kinds += ["if", "if", "ifelse", "for", "try", "bound", "early"] if depth else []
     lines: list[str] = []
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)):
@@ -313,6 +412,8 @@ def _block(draw: st.DrawFn, depth: int = 2, *, in_loop: bool = False) -> list[st
             lines.append(f"t = {draw(_ANY)}")
         elif kind == "copy":
             lines.append(f"v = {draw(_ANY)}")
+        elif kind == "append":
+            lines.append(draw(st.sampled_from(["xs.append(n)", "xs.clear()"])))
         elif kind == "call":
             lines.append(f"call({draw(_ANY)})")
         elif kind == "return":
@@ -357,11 +458,23 @@ def _indented(lines: list[str]) -> list[str]:
 _HEAD = "def f(a: int, b: int, xs: list[int], s: str, u, call):"
 _START = ["n = 0", "t = None", "v = 1"]
 _MOST_CHANGES = 30
+
+
+class NoTruth:
+    """An object without a truth value, as an array."""
+
+    def __bool__(self) -> bool:
+        raise ValueError
+
+    def __repr__(self) -> str:
+        return "no truth"
+
+
 _INPUTS: list[tuple[Any, ...]] = [
     (a, b, xs, s, u)
     for a, b in ((0, 0), (1, 3), (3, 1), (3, 3), (-2, 4))
     for xs in ([], [1], [3, 2])
-    for s, u in (("", None), ("a", "a"), ("b", 1), ("", [2]), ("c", 1.0), ("x", "c"))
+    for s, u in (("", None), ("a", "a"), ("b", 1), ("", [2]), ("c", 1.0), ("x", "c"), ("", NoTruth()))
 ]
 
 
