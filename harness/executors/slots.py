@@ -19,13 +19,16 @@ def measured_slots() -> int:
 
 def _cores() -> int:
     quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, int(quota) // int(period))) if quota.isdigit() and period.strip().isdigit() else cores
 
 
 def _free_bytes() -> int:
     lines = dict(line.split(":", 1) for line in _read(_MEMINFO).splitlines() if ":" in line)
-    free = int(lines.get("MemAvailable", "0 kB").split()[0]) * 1024
+    if "MemAvailable" not in lines:
+        # Other systems do not say how much of it is free.
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
     if not limit.isdigit() or not used.isdigit():
         return free

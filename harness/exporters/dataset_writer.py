@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Protocol
 from harness.exporters.protocol import CONTAINERS, FOLDERS, TARS, Row
 from harness.exporters.skipped import damaged, require_plain
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.processes import is_running
 from pytest_ssr.records.decoding import json_bytes
 
 CARD = "README.md"
@@ -307,7 +308,7 @@ def _sweep(target: Path) -> None:
     """Remove the staging folders of killed exports, and restore an old export that one of them had set aside."""
     for path in sorted(target.parent.iterdir()):
         match = re.fullmatch(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}(-old)?", path.name)
-        if match is None or Path(f"/proc/{match[1]}").exists():
+        if match is None or is_running(int(match[1])):
             continue
         if path.name.endswith("-old") and not target.exists():
             path.rename(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,11 @@ from pytest_ssr.sandbox.filesystem.directory_sandbox import DirectorySandbox
 from pytest_ssr.sandbox.filesystem.safe_files import PlainFiles, locate, working_directory
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.supervision.local_session import LocalSession
+from pytest_ssr.sandbox.supervision.process_table import has_proc
 from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
 from pytest_ssr.sandbox.supervision.supervisor import run, with_limits
 
 _MARKER = "SSR_SANDBOX_RUN"
-_PROC_STAT = Path("/proc/self/stat")
 
 
 class ProcessProvider:
@@ -26,9 +27,11 @@ class ProcessProvider:
     name = "process"
 
     def probe(self) -> Availability:
-        """Return whether `/proc` shows processes; the detail names what the sandbox does not isolate."""
-        if not _PROC_STAT.exists():
-            return Availability(False, "/proc is not available", "run it on Linux, with /proc mounted")
+        """Return whether processes can be watched; the detail names what the sandbox does not isolate."""
+        if not has_proc() and shutil.which("ps") is None:
+            return Availability(False, "neither /proc nor the program ps is available", "mount /proc, or install ps")
+        if not hasattr(os, "waitid"):
+            return Availability(False, "this Python has no os.waitid", "on macOS, use Python 3.13 or newer")
         detail = "copies and limits only: host files, home and network stay reachable"
         return Availability(True, detail, "for model-written code install bubblewrap: apt-get install bubblewrap")
 

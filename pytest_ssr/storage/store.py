@@ -24,6 +24,7 @@ from typing import Any
 
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_error_advice
 from pytest_ssr.options import STORE_MARK
+from pytest_ssr.processes import is_running
 from pytest_ssr.project.snapshot import STAGING
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.records.decoding import json_object
@@ -332,7 +333,7 @@ class Store:
         """Remove the temporary files of killed processes."""
         for path in (*(self.root / "tmp").iterdir(), *self.trees.glob(f"{STAGING}*")):
             pid = path.name.removeprefix(STAGING).partition("-")[0]
-            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            if pid.isdigit() and not is_running(int(pid)):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     @contextlib.contextmanager

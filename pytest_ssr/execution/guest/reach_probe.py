@@ -321,13 +321,29 @@ def _has_children():
     """Return whether a process started earlier still exists: it may run code for any test that gives it work."""
     tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
     children = set()
-    for thread in os.listdir("/proc/self/task"):
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:
+        return _has_any_child()
+    for thread in threads:
         try:
             with open("/proc/self/task/" + thread + "/children") as file:
                 children.update(file.read().split())
         except OSError:
             continue
     return bool(children - {str(getattr(tracker, "_pid", None))})
+
+
+def _has_any_child():
+    """Return whether this process has a child, on systems without /proc; True if that is not known."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except AttributeError:
+        # Python has it on macOS since 3.13.
+        pass
+    return True
 
 
 def enter_file(path, holder_path):

@@ -102,6 +102,8 @@ class Server:
 
     def start(self, **facts):
         """Report that the server is ready."""
+        if not os.path.isdir("/proc/self/task"):
+            self.refuse("the system has no /proc")
         if len(os.listdir("/proc/self/task")) > 1:
             self.refuse("threads are running after all imports")
         if not hasattr(_libc, "memfd_create"):

@@ -143,7 +143,8 @@ def copy_tree(source: Path, target: Path) -> None:
                 else:
                     _copy_entry(Path(entry.path), copy)
     for original, copied, mode in reversed(modes):
-        with contextlib.suppress(OSError):
+        # Only overlays, which Linux alone has, mark a directory in this way.
+        with contextlib.suppress(OSError, AttributeError):
             os.setxattr(copied, OPAQUE, os.getxattr(original, OPAQUE))
         shutil.copystat(original, copied)
         copied.chmod(mode)

@@ -1,4 +1,4 @@
-"""Measure the processes, threads and memory of a running command by `/proc` (proc(5)), and kill all of it."""
+"""Measure the processes, threads and memory of a running command and kill all of it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from pytest_ssr.sandbox.protocol import Limit, Limits
+from pytest_ssr.sandbox.supervision import process_table
 from pytest_ssr.sandbox.supervision.cgroup import Group
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _ROUNDS = 400
 
 
@@ -28,15 +27,6 @@ class Usage:
     """The total of their resident memory; a page shared by several processes counts for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    parent: int
-    threads: int
-    started: int
-    resident_bytes: int
-    ended: bool
-
-
 class Descendants:
     """All descendants of a process, including orphans that were seen before or that carry the marker."""
 
@@ -44,13 +34,12 @@ class Descendants:
         self._root, self._marker = root, marker
         self._seen: dict[int, int] = {}
         self._unclear = {root}
-        entry = _entry(root)
+        entry = process_table.entry_of(root)
         self._since = entry.started if entry else 0
 
     def usage(self) -> Usage:
         """Sample the usage of the processes."""
-        listed = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        found = {pid: _entry(pid) for pid in listed}
+        found = process_table.listed()
         entries = {p: e for p, e in found.items() if e is not None and not e.ended}
         self._unclear = {p for p, e in found.items() if e is None or (e.ended and e.started >= self._since)}
         pids = {p for p, e in entries.items() if p == self._root or self._seen.get(p) == e.started}
@@ -79,12 +68,12 @@ class Descendants:
 
     def proportional_bytes(self) -> int:
         """Return the memory in bytes with shared pages counted once; the resident memory if that is unknown."""
-        return sum(_proportional(pid) for pid in self.usage().pids)
+        return sum(process_table.proportional_bytes(pid) for pid in self.usage().pids)
 
     def kill(self) -> None:
         """Kill the processes, and what they start in the meantime, until none is left.
 
-        A process that ended, or became another program, while /proc was read may have started one that was not
+        A process that ended, or became another program, while the list was read may have started one that was not
         listed yet, so the last look has met no such process that the look before it had not met.
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -102,11 +91,9 @@ class Descendants:
 
     def _marked(self, pid: int) -> bool:
         try:
-            variables = Path(f"/proc/{pid}/environ").read_bytes()
+            variables = process_table.environment_of(pid)
         except PermissionError:
             return False
-        except OSError:
-            variables = b""
         if not variables:
             self._unclear.add(pid)
         return self._marker in variables
@@ -115,44 +102,18 @@ class Descendants:
 def kill_marked(marker: bytes) -> None:
     """Kill every process with the marker in its environment or command line, except this one and its ancestors."""
     ancestors, pid = set[int](), os.getpid()
-    while pid > 0 and pid not in ancestors and (entry := _entry(pid)) is not None:
+    while pid > 0 and pid not in ancestors and (entry := process_table.entry_of(pid)) is not None:
         ancestors.add(pid)
         pid = entry.parent
     for _ in range(_ROUNDS):
         count = 0
-        for name in os.listdir("/proc"):
-            if not name.isdigit() or int(name) in ancestors:
-                continue
-            entry = _entry(int(name))
-            if entry is None or entry.ended:
+        for pid, entry in process_table.listed().items():
+            if pid in ancestors or entry is None or entry.ended:
                 continue
             with contextlib.suppress(OSError):
-                if any(marker in Path(f"/proc/{name}/{file}").read_bytes() for file in ("environ", "cmdline")):
-                    os.kill(int(name), signal.SIGKILL)
+                if marker in process_table.environment_of(pid) or marker in process_table.command_line_of(pid):
+                    os.kill(pid, signal.SIGKILL)
                     count += 1
         if not count:
             return
         time.sleep(0.003)
-
-
-def _entry(pid: int) -> _Entry | None:
-    """Return the data of `/proc/PID/stat`, or None if the process does not exist."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            raw = file.read()
-        fields = raw[raw.rindex(b")") + 2 :].split()
-        threads = int(fields[17])
-        # A process whose main thread has ended is shown as a zombie while its other threads still run.
-        ended = fields[0] in (b"Z", b"X") and threads < 2
-        return _Entry(int(fields[1]), threads, int(fields[19]), int(fields[21]) * _PAGE, ended)
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _proportional(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) * 1024
-    entry = _entry(pid)
-    return entry.resident_bytes if entry and not entry.ended else 0

@@ -41,7 +41,8 @@ def with_limits(argv: Sequence[str], limits: Limits, cwd: str) -> list[str]:
     script = (
         'cd -- "$1" || exit 126; shift; unset OLDPWD; '
         f"ulimit -c 0; ulimit -f {max(1, limits.file_bytes // 512)}; "
-        f'ulimit -v {max(1, limits.memory_bytes // 1024)}; exec "$@"'
+        # Not every system can limit the address space.
+        f'ulimit -v {max(1, limits.memory_bytes // 1024)} 2>/dev/null; exec "$@"'
     )
     return ["/bin/sh", "-c", script, "sh", cwd, *argv]
 
