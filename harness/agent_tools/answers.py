@@ -68,6 +68,8 @@ class SuggestionAnswer:
     found: bool
     folder: str
     """The folder of the project in which the test was verified."""
+    file: str
+    """A test file of that folder, which pytest collects; empty if none is known."""
     content: str
     """The test file; empty if none was found."""
     reason: str
@@ -85,6 +87,8 @@ class VerificationAnswer:
     """verified, does-not-pass-on-the-original or does-not-fail-with-the-change."""
     folder: str
     """The folder of the project in which the test ran."""
+    file: str
+    """A test file of that folder, which pytest collects; empty if none is known."""
     runs: int
     """Runs of the test until this was known."""
     messages: list[str]

@@ -135,13 +135,14 @@ class ProjectTools:
         step = _NO_TEST
         if suggested.test:
             step = (
-                "It passes today and fails with the change. Judge whether what it demands is right, write it into a "
-                "test file of this folder under a good name, then call review again."
+                "It passes today and fails with the change. Judge whether what it demands is right, append it to "
+                "`file` under a good name, or write a new file that pytest collects, then call review again."
             )
         return SuggestionAnswer(
             id=result.identity,
             found=bool(suggested.test),
             folder=escaped_line(suggested.folder),
+            file=escaped_line(suggested.file),
             content=escaped(suggested.test),
             reason=str(suggested.reason or ""),
             next=step,
@@ -156,7 +157,8 @@ class ProjectTools:
         runner = self._runner(compiled=False, model_written=True)
         runner = replace(runner, pytest_options=root_options(runner.snapshot, self._settings.tests))
         changed = _changed(runner, result)
-        folder = _folder_of_tests(findings, result, runner)
+        file = _test_file(findings, result, runner)
+        folder = posixpath.dirname(file)
         test = NewTest.in_folder(folder, content, runner.snapshot.files)
         report("running the test on the original and with the change")
         found = verify(runner, changed, test, like_s=findings.campaign.seconds)
@@ -165,6 +167,7 @@ class ProjectTools:
             verified=found.verdict is Verdict.VERIFIED,
             verdict=str(found.verdict),
             folder=escaped_line(folder),
+            file=escaped_line(file),
             runs=found.runs,
             messages=[_limited(escaped_line(message), _MOST_MESSAGE) for message in found.messages],
             next=_AFTER_VERIFICATION[found.verdict],
@@ -266,7 +269,7 @@ class ProjectTools:
 
 
 _AFTER_VERIFICATION: Mapping[Verdict, str] = {
-    Verdict.VERIFIED: "Write the test into a test file of this folder under a good name, then call review again.",
+    Verdict.VERIFIED: "Append the test to `file`, or write a new file that pytest collects, then call review again.",
     Verdict.ORIGINAL: "All tests of the file must pass on the code as it is; mend the test and verify it again.",
     Verdict.CHANGE: "A test must fail with the change; explain_survivor shows it. Mend the test and verify it again.",
 }
@@ -307,14 +310,18 @@ def _changed(runner: Runner, result: CandidateResult) -> CodebaseState:
     return changed
 
 
-def _folder_of_tests(findings: Findings, result: CandidateResult, runner: Runner) -> str:
-    """Return the folder for a new test: that of a suggested test, or the one with the most files of tests."""
+def _test_file(findings: Findings, result: CandidateResult, runner: Runner) -> str:
+    """Return the file beside which a new test belongs: that of a suggested test, or one in the folder with most tests.
+
+    Empty if the project has no file that looks like tests.
+    """
     paths = [path for path in runner.snapshot.files if path.endswith(".py") and is_test_file(path)]
-    folders = Counter(posixpath.dirname(path) for path in paths if posixpath.basename(path) not in _NOT_TESTS)
+    named = [path for path in paths if posixpath.basename(path) not in _NOT_TESTS]
+    folders = Counter(map(posixpath.dirname, named))
     own = findings.suggestions.get(result.index)
-    suggested = [s.folder for s in ([own] if own is not None else findings.suggestions.values())]
-    likely = sorted(folders, key=lambda folder: (-folders[folder], folder))
-    return next((folder for folder in (*suggested, *likely) if folder in folders), "")
+    suggested = [s.file for s in ([own] if own is not None else findings.suggestions.values())]
+    likely = sorted(named, key=lambda path: (-folders[posixpath.dirname(path)], path))
+    return next((path for path in (*suggested, *likely) if path in runner.snapshot.files), "")
 
 
 def _require_text(text: str, name: str, most: int) -> None:

@@ -57,7 +57,11 @@ class Remark:
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         result, suggestion = self.result, self.suggestion
-        test = {"folder": suggestion.folder, "content": suggestion.test} if suggestion is not None else None
+        test = (
+            {"folder": suggestion.folder, "file": suggestion.file, "content": suggestion.test}
+            if suggestion is not None
+            else None
+        )
         return {
             "id": result.identity,
             "path": result.path,

@@ -55,6 +55,8 @@ class SuggestedTest:
     """What the test notices, as one line; it stands in the test as a comment."""
     same_as: int | None = None
     """The index of an earlier survivor's result that has the same test; None if the test is its own."""
+    file: str = ""
+    """A test file of the folder, which pytest collects: a new file needs a name that the project's settings collect."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -110,7 +110,13 @@ class Found:
     index: int
     """The index of the survivor's result."""
     difference: Difference
-    folder: str
+    file: str
+    """The file of a test that calls the function."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of that file."""
+        return posixpath.dirname(self.file)
 
     @property
     def name(self) -> str:
@@ -148,7 +154,8 @@ class Suggester:
         if isinstance(found, NoSuggestion):
             return SuggestedTest(*where, reason=found)
         first = found.index if found.index != result.index else None
-        return SuggestedTest(*where, found.source((change,)), found.folder, change=change, same_as=first)
+        test = found.source((change,))
+        return SuggestedTest(*where, test, found.folder, change=change, same_as=first, file=found.file)
 
     def _known(self, changed: CodebaseState) -> Found | None:
         """Return an earlier test that notices a change."""
@@ -180,10 +187,10 @@ class Suggester:
         ordered = differences(self._runner, calls, changed, self._sources)
         if isinstance(ordered, NoSuggestion):
             return ordered
-        folder = posixpath.dirname((tests or self._usable())[0].partition("::")[0])
+        file = (tests or self._usable())[0].partition("::")[0]
         short = (d for d in ordered if d.size <= MOST_CHARACTERS)
         for difference in itertools.islice(short, _MOST_TRIED):
-            found = Found(result.index, difference, folder)
+            found = Found(result.index, difference, file)
             if self._passes(found) and self._fails(found, changed):
                 self._found.append(found)
                 return found

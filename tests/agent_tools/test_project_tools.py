@@ -80,6 +80,7 @@ def test_which_of_the_two_does_not_hold(reviewed: Reviewed, content: str, verdic
     found = reviewed.tools.verify_test(reviewed.survivor(), content, quiet)
     assert (found.verdict, found.verified) == (str(verdict), verdict is Verdict.VERIFIED)
     assert found.folder == "tests"
+    assert (reviewed.project / found.file).is_file()
     assert not list(reviewed.project.glob("**/test_suggested*"))
 
 
