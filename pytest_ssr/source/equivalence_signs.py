@@ -27,6 +27,8 @@ class EquivalenceSign(StrEnum):
     """The text of an object for developers, or of an exception, as long as it remains a text."""
     MESSAGE = "message"
     """The message of an exception, a warning or an assertion, as long as it remains a text."""
+    HELP = "help"
+    """The help of a command or of one of its options, as long as it remains a text."""
     TYPE_CHECK = "type-check"
     """A check that fails only for arguments of another type than the annotated one, and is removed."""
     TYPE_CHECKING = "type-checking"
@@ -56,6 +58,13 @@ _LOGGING_FUNCTION = re.compile(rb"(?:\w*_)?log(?:s|ged|ger|ging)?(?:_\w*)?", re.
 _STRING_START = re.compile(rb"\(?\s*[rbfu]{0,2}[\"']", re.IGNORECASE)
 _IDENTITY = {b"is": b"==", b"is not": b"!="}
 _EXCEPTION = re.compile(rb"\w*(?:Error|Exception|Warning)")
+_HELP_TEXTS = frozenset((b"help", b"short_help", b"description", b"epilog"))
+_HAS_HELP = re.compile(
+    rb"(?:add_)?(?:argument(?:_group)?|option|parser|subparsers|command|group)|addoption|addini|ArgumentParser|Option"
+    rb"|Argument|Typer",
+    re.IGNORECASE,
+)
+"""Functions of argparse, optparse, click, typer and pytest that take help."""
 _TYPE_ERRORS = frozenset((b"TypeError", b"AssertionError", b"NotImplementedError"))
 _CLAUSES = ("else_clause", "elif_clause")
 
@@ -231,6 +240,24 @@ def _is_message(source: ParsedSource, node: Node, span: Span) -> bool:
     return call.parent.type == "raise_statement"
 
 
+def _is_help(source: ParsedSource, node: Node, span: Span) -> bool:
+    """Return whether a node is the help in a call that declares a command or an option."""
+    keyword = node.parent
+    call = keyword.parent.parent if keyword is not None and keyword.parent is not None else None
+    if keyword is None or keyword.type != "keyword_argument" or call is None or call.type != "call":
+        return False
+    name, function = keyword.child_by_field_name("name"), call.child_by_field_name("function")
+    return (
+        _is_text(node)
+        and _holds(node, span)
+        and _stays_text(source, span)
+        and name is not None
+        and source.text(name) in _HELP_TEXTS
+        and function is not None
+        and _HAS_HELP.fullmatch(source.text(function).rpartition(b".")[2]) is not None
+    )
+
+
 def _holds(node: Node, span: Span) -> bool:
     return node.start_byte <= span[0] and span[1] <= node.end_byte
 
@@ -356,6 +383,7 @@ _RULES: tuple[tuple[EquivalenceSign, Callable[[ParsedSource, Node, Span], bool]]
     (EquivalenceSign.LOGGING, _is_logging),
     (EquivalenceSign.TYPE_CHECK, _is_type_check),
     (EquivalenceSign.MESSAGE, _is_message),
+    (EquivalenceSign.HELP, _is_help),
     (EquivalenceSign.REPRESENTATION, _is_representation),
     (EquivalenceSign.EXPORTS, _is_exports),
     (EquivalenceSign.TYPE_CHECKING, _is_behind(is_type_checking_guard)),

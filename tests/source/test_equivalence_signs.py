@@ -72,6 +72,12 @@ class ShapeError(Exception):
         return "a wrong shape"
 
 
+def options(parser):
+    parser.add_argument("--size", default="three", help="how many")
+    menu.entry("open", help="a dish")
+    return parser
+
+
 if __name__ == "__main__":
     parse("main")
 '''
@@ -93,6 +99,8 @@ if __name__ == "__main__":
         ("assert isinstance(size, int)", "pass", "type-check"),
         ("raise AssertionError(shape)", "pass", "type-check"),
         ("too many", "too few", "message"),
+        ("how many", "how few", "help"),
+        ('"how many"', '""', "help"),
         ('f"too many: {count}"', 'f""', "message"),
         ('msg = "five" + text', 'msg = ""', "message"),
         ('"old"', '"new"', "message"),
@@ -115,6 +123,9 @@ if __name__ == "__main__":
         ("{count}", "{count[0]}", None),
         ('"five" + text', '"five" // text', None),
         ('"old"', "None", None),
+        ('help="how many"', "help=None", None),
+        ('default="three"', 'default="four"', None),
+        ('"a dish"', '"a drink"', None),
         ('"six %s" %', '"" %', None),
         ('return "<Shape>"', "return None", None),
         ('return "<Shape>"', "pass", None),
