@@ -30,6 +30,8 @@ from pytest_ssr.storage.store import Store
 
 _POLL_S, _QUIET_S = 0.5, 0.2
 """How often files are looked at, and for how long they stay as they are before a save counts as complete."""
+_SHARE = 0.05
+"""The most of a core that looking may take."""
 
 
 def watch(settings: WatchSettings) -> int:
@@ -79,10 +81,12 @@ class _Watcher:
 
     def _saves(self, first: Snapshot, seen: dict[str, tuple[int, int]]) -> Iterator[Snapshot]:
         """Yield the project after each save that has changed a file's content. seen: the stamps before the first."""
-        tree_hash = first.tree_hash
+        tree_hash, took_s = first.tree_hash, 0.0
         while True:
-            pause(_POLL_S)
+            pause(max(_POLL_S, took_s / _SHARE))
+            started = time.monotonic()
             now = change_stamps(self._settings.repo)
+            took_s = time.monotonic() - started
             if now == seen:
                 continue
             while now != seen:
