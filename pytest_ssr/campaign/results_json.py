@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.shard import Shard
 from pytest_ssr.records.suggested_test import SuggestedTest
 from pytest_ssr.source.equivalence import is_proven
+from pytest_ssr.storage.synced_files import write_synced
 
 _COSTS = ("seconds", "runs", "forks")
 """What an attempt took."""
@@ -79,6 +82,17 @@ def results_json(
             "shard": str(shard) if shard is not None else None,
         },
     }
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an object into a file, replacing an existing one; raises OSError."""
+    data = json.dumps(content, indent=1).encode() + b"\n"
+    write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
+
+
+def without_results(goal: Goal, **why: str | bool) -> dict[str, Any]:
+    """Return plain data for a run that has tried nothing. why: the reason, under its key."""
+    return {"generator": GENERATOR, "wanted": goal.count, "valid": [], **why}
 
 
 def _outcome(result: CandidateResult) -> dict[str, Any]:

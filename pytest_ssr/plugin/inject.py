@@ -8,9 +8,7 @@ so that no worker draws candidates that are never needed, unless items are selec
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -37,7 +35,7 @@ from pytest_ssr.campaign.report import (
     shard_gate_line,
     time_is_up,
 )
-from pytest_ssr.campaign.results_json import results_json
+from pytest_ssr.campaign.results_json import results_json, without_results, write_json
 from pytest_ssr.campaign.review import (
     REVIEW_S,
     Review,
@@ -60,7 +58,6 @@ from pytest_ssr.plugin.interrupts import INTERRUPTED
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.shard import Shard
-from pytest_ssr.storage.synced_files import write_synced
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
@@ -127,8 +124,10 @@ class InjectPlugin:
                     self._begin_shard(self.shard, self.campaign)
         except TimeBudgetError:
             assert self.budget_s is not None
+            self._write_no_results(time_is_up=True)
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
         except NothingToDoError as error:
+            self._write_no_results(nothing_to_do=str(error))
             pytest.exit(f"ssr: {error}", returncode=pytest.ExitCode.OK)
         finally:
             if measuring is not None:
@@ -146,6 +145,14 @@ class InjectPlugin:
             self._print_baseline(terminal)
             if not self.config.option.collectonly:
                 self._explain_items(terminal)
+
+    def _write_no_results(self, **why: str | bool) -> None:
+        """Write the results of a session that ends before it has tried anything: those of an earlier one go."""
+        if self.json_path is not None and not self.worker:
+            try:
+                write_json(self.json_path, without_results(self.goal, **why))
+            except OSError as error:
+                pytest.exit(f"ssr: {self.json_path} cannot be written: {error.strerror}", returncode=4)
 
     def _begin_shard(self, shard: Shard, campaign: Campaign) -> None:
         """Restrict the goal to the candidates that exist; a worker learns from the controller how many there are."""
@@ -393,8 +400,7 @@ class InjectPlugin:
         )
         if self.review is not None:
             content["review"] = self.review.to_json()
-        data = json.dumps(content, indent=1).encode() + b"\n"
-        write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
+        write_json(path, content)
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Show the valid artifacts, the rejections by check, what the tests missed, and the score."""

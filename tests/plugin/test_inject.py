@@ -414,6 +414,11 @@ def test_a_pull_request_passes_the_gate_only_with_tests(tmp_path: Path, tests: s
     proving = run(project, *gate, "--ssr-count", "1")
     assert proving.returncode == status
     assert bool(artifacts(project)) is (not status)
+    # Without changes, the results of the run before do not stay.
+    assert run(project, "--ssr-inject", "--ssr-diff", "HEAD", "--ssr-json", "out.json").returncode == 0
+    content = json.loads((project / "out.json").read_text())
+    assert content["valid"] == []
+    assert content["nothing_to_do"]
 
 
 WEAK = {
