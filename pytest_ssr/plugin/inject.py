@@ -35,7 +35,7 @@ from pytest_ssr.campaign.report import (
     shard_gate_line,
     time_is_up,
 )
-from pytest_ssr.campaign.results_json import results_json, without_results, write_json
+from pytest_ssr.campaign.results_json import results_json, write_json
 from pytest_ssr.campaign.review import (
     REVIEW_S,
     Review,
@@ -124,10 +124,10 @@ class InjectPlugin:
                     self._begin_shard(self.shard, self.campaign)
         except TimeBudgetError:
             assert self.budget_s is not None
-            self._write_no_results(time_is_up=True)
+            options.write_no_results(self.config, time_is_up=True)
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
         except NothingToDoError as error:
-            self._write_no_results(nothing_to_do=str(error))
+            options.write_no_results(self.config, nothing_to_do=str(error))
             pytest.exit(f"ssr: {error}", returncode=pytest.ExitCode.OK)
         finally:
             if measuring is not None:
@@ -145,14 +145,6 @@ class InjectPlugin:
             self._print_baseline(terminal)
             if not self.config.option.collectonly:
                 self._explain_items(terminal)
-
-    def _write_no_results(self, **why: str | bool) -> None:
-        """Write the results of a session that ends before it has tried anything: those of an earlier one go."""
-        if self.json_path is not None and not self.worker:
-            try:
-                write_json(self.json_path, without_results(self.goal, **why))
-            except OSError as error:
-                pytest.exit(f"ssr: {self.json_path} cannot be written: {error.strerror}", returncode=4)
 
     def _begin_shard(self, shard: Shard, campaign: Campaign) -> None:
         """Restrict the goal to the candidates that exist; a worker learns from the controller how many there are."""

@@ -14,6 +14,7 @@ import pytest
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.github import is_github
 from pytest_ssr.campaign.report_files import ReportFiles
+from pytest_ssr.campaign.results_json import without_results, write_json
 from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
@@ -181,6 +182,20 @@ def is_annotating(config: pytest.Config) -> bool:
     return when == "on" or (when == "auto" and is_github(os.environ) and option(config, "diff") is not None)
 
 
+def write_no_results(config: pytest.Config, **why: str | bool) -> None:
+    """Write the file of `--ssr-json` for a session that has tried nothing: the results of an earlier one go.
+
+    Raises UsageError if it cannot be written. why: the reason, under its key.
+    """
+    with user_errors():
+        path = json_path(config)
+        if path is not None:
+            try:
+                write_json(path, without_results(goal(config), **why))
+            except OSError as error:
+                raise SettingsError(f"--ssr-json {path} cannot be written: {error.strerror}") from None
+
+
 def stored_artifact_ids(config: pytest.Config) -> list[str]:
     """Return the ids of the stored artifacts, sorted, without creating a store."""
     with user_errors():
@@ -197,6 +212,7 @@ def resolve_diff(config: pytest.Config) -> str | None:
         try:
             diff = read_diff(take_snapshot(project_path(config), open_store(config).trees), revision)
         except NothingToDoError as error:
+            write_no_results(config, nothing_to_do=str(error))
             return str(error)
     config.option.ssr_diff = diff.commit
     return None
