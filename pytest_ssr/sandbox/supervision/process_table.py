@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -30,8 +31,9 @@ class ProcessEntry:
     """Whether it is a zombie."""
 
 
+@functools.cache
 def has_proc() -> bool:
-    """Return whether `/proc` shows processes."""
+    """Return whether `/proc` shows processes; looked up once, because each listing asks for each process."""
     return os.path.exists("/proc/self/stat")
 
 
