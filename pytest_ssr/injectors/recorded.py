@@ -66,7 +66,9 @@ class RecordedInjector:
 
     def depends_on(self, tree: SourceTree) -> str:
         """Return a hash of the changes."""
-        return hashlib.sha256("\0".join(result.diff for result in self.results).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(
+            "\0".join(result.diff for result in self.results).encode("utf-8", "surrogatepass")
+        ).hexdigest()
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield a candidate for each change whose diff applies to the tree."""

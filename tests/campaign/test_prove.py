@@ -82,7 +82,7 @@ def test_an_id_names_the_changes_of_all_equal_functions(project: Path, run: Run)
     (project / "test_twin.py").write_text(TESTS.replace("calc", "twin"))
     ssr(run, "inject", ".", "--injector", "mutation", "--fail-under", "1", "--changes", "100")
     _, listed = ssr(run, "prove", "--list")
-    wanted = [change["id"] for change in listed["noticed"] if change["path"] == "twin.py"][0]
+    wanted = next(change["id"] for change in listed["noticed"] if change["path"] == "twin.py")
     named = {change["path"] for change in listed["noticed"] if change["id"] == wanted}
     assert named == {"calc.py", "twin.py"}
     code, proven = ssr(run, "prove", wanted)

@@ -85,7 +85,7 @@ def test_the_replacement_in_its_place_is_the_change(tmp_path, line):
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param("def f(a, b):\r\n    return a + b\r\n".encode(), id="crlf"),
+        pytest.param(b"def f(a, b):\r\n    return a + b\r\n", id="crlf"),
         pytest.param("\ufeffdef f(a, b):\r\n    return a + b".encode(), id="bom-and-no-final-newline"),
         pytest.param("# -*- coding: latin-1 -*-  \xe9\r\n    return a + b\r\n".encode("latin-1"), id="latin-1"),
         pytest.param("s = '\U0001f40d'\n\treturn '\U0001f40d', a + b\n".encode(), id="emoji-and-tab"),

@@ -142,13 +142,11 @@ class Saves:
         """Return the project after each save that is seen while the changes are made."""
         self._changes = list(changes)
         stamps, first = change_stamps(self._project), take_snapshot(self._project, self.trees)
-        seen = []
-        try:
-            for snapshot in command.saves(self._project, self.trees, first, stamps, self.errors.append):
-                seen.append(snapshot)
-        except KeyboardInterrupt:
-            return seen
-        raise AssertionError("watching ends by an interrupt alone")
+        seen: list[Snapshot] = []
+        # An interrupt alone ends it.
+        with pytest.raises(KeyboardInterrupt):
+            seen.extend(command.saves(self._project, self.trees, first, stamps, self.errors.append))
+        return seen
 
 
 @pytest.fixture
