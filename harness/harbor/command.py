@@ -13,7 +13,9 @@ from pytest_ssr.sandbox.protocol import MIB
 ENGINE_ADVICE = "install and start it: apt-get install docker.io, systemctl start docker"
 MAX_OUTPUT_BYTES = MIB
 _CLIENT_VARIABLES = ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "BUILDX_CONFIG")
-"""Variables that the client needs, with those that begin with `DOCKER_`. Compose files can read all that it gets."""
+"""Variables that the client needs, with those of `_PREFIXES`. Compose files can read all that it gets."""
+_PREFIXES = ("DOCKER_", "CONTAINER_")
+"""Those of Podman begin with the latter, such as `CONTAINER_HOST`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def run_docker(
     names of this process's variables that it gets as well.
     """
     variables = engine_variables()
-    names = {name for name in variables if name in (*_CLIENT_VARIABLES, *passed) or name.startswith("DOCKER_")}
+    names = {name for name in variables if name in (*_CLIENT_VARIABLES, *passed) or name.startswith(_PREFIXES)}
     try:
         done = subprocess.run(
             [program(), *arguments],

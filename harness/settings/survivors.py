@@ -129,7 +129,9 @@ class ProveSettings(CommandSettings):
     execution: ExecutionSettings = section(ExecutionSettings)
 
     def check(self) -> None:
-        """Refuse a number of artifacts beside ids."""
+        """Refuse a number of artifacts beside ids, and either with a list of all changes."""
+        if self.list and (self.ids or "count" in self.typed):
+            raise SettingsError("--list shows all noticed changes, and takes neither ids nor --count", option="list")
         if self.ids and "count" in self.typed:
             raise SettingsError("--count has no effect on changes that are named by their ids", option="count")
 

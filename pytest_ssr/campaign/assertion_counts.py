@@ -12,6 +12,7 @@ from pytest_ssr.execution.coverage_map import CoverageMap
 from pytest_ssr.injectors.recorded import RecordedInjector
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.weakening.weaken import key_of
 
 _ASSERTING_CALL = re.compile(r"assert|fail(If|Unless|$)|(raises|warns|deprecated_call)$")
@@ -41,10 +42,8 @@ class AssertionCounts:
         return self._reach.near(candidate_state(self._snapshot, candidate))
 
     def _read(self, path: str) -> dict[str, int]:
-        try:
-            return dict(_counts(ast.parse(self._snapshot.read(path)), ""))
-        except (FileNotFoundError, SyntaxError, ValueError, RecursionError):
-            return {}
+        tree = parse_module(self._snapshot.read(path)) if path in self._snapshot.files else None
+        return dict(_counts(tree, "")) if tree is not None else {}
 
 
 def _counts(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:

@@ -7,6 +7,7 @@ killed.
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ SUGGESTIONS = "suggestions"
 _SCHEMA_VERSION = 1
 _TREE = "tree"
 _KINDS = ("artifacts", "spare")
+_LINE_END = re.compile(r"\r\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +139,24 @@ class Findings:
         """The survivors by their identities, accepted ones included."""
         return {r.identity: r for r in self.results if r.status is CandidateStatus.SURVIVED and r.identity}
 
-    def source(self, path: str) -> str | None:
-        """Return a file of the project as text; None if it is not there."""
+    def content(self, path: str) -> bytes | None:
+        """Return a file of the project; None if it is not there."""
         if path not in self.campaign.files:
             return None
         try:
-            return (self.tree / path).read_text(encoding="utf-8", errors="replace")
+            return (self.tree / path).read_bytes()
         except OSError:
             return None
+
+    def source(self, path: str) -> str | None:
+        """Return a file of the project as text; None if it is not there."""
+        content = self.content(path)
+        return text_of(content) if content is not None else None
+
+
+def text_of(content: bytes) -> str:
+    """Return the content of a file as text whose lines end in a line feed alone."""
+    return _LINE_END.sub("\n", content.decode("utf-8", "replace"))
 
 
 def record_start(campaign: Campaign) -> None:

@@ -6,12 +6,14 @@ that a change that does not count in our score is `Ignored`, with the reason: th
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from pytest_ssr import __version__
-from pytest_ssr.campaign.findings import Findings
+from pytest_ssr.campaign.findings import Findings, text_of
 from pytest_ssr.campaign.sarif import digest_of
 from pytest_ssr.injectors.recorded import changes_of
 from pytest_ssr.project.report_marks import STRYKER_GENERATOR
@@ -27,8 +29,10 @@ def stryker_text(findings: Findings) -> str:
     killers = {bug.result.index: bug.fail_to_pass for bug in findings.bugs}
     files: dict[str, dict[str, Any]] = {}
     repetitions: Counter[str] = Counter()
+    content = functools.cache(findings.content)
+    source_of = functools.cache(findings.source)
     for result in findings.results:
-        source = findings.source(result.path)
+        source = source_of(result.path)
         if source is None:
             continue
         digest = digest_of(result)
@@ -36,7 +40,7 @@ def stryker_text(findings: Findings) -> str:
         mutant = {
             "id": f"{digest}:{repetitions[digest]}",
             "mutatorName": result.operator or result.strategy,
-            **_place(findings, result, source),
+            **_place(result, source, content),
             **_state(findings, result),
             "duration": round(1000 * result.seconds),
         }
@@ -74,21 +78,22 @@ def _why_ignored(findings: Findings, result: CandidateResult) -> str:
     return result.explanation or str(result.status)
 
 
-def _place(findings: Findings, result: CandidateResult, source: str) -> dict[str, Any]:
+def _place(result: CandidateResult, source: str, content: Callable[[str], bytes | None]) -> dict[str, Any]:
     """Return the location of a change in its file, and the text that takes its place; the line, if it is not known."""
 
     def read(path: str) -> bytes:
-        content = findings.source(path)
-        if content is None:
+        data = content(path)
+        if data is None:
             raise FileNotFoundError(path)
-        return content.encode("utf-8", "surrogatepass")
+        # As in the diff, which is text.
+        return data.decode("utf-8", "replace").encode()
 
     after = {path: after for path, _, after in changes_of(result, read) or ()}.get(result.path)
     if after is None:
         line = min(max(1, result.line), source.count("\n") + 1)
         end = len(source.split("\n")[line - 1])
         return {"location": {"start": {"line": line, "column": 1}, "end": {"line": line, "column": end + 1}}}
-    changed = after.decode("utf-8", "replace")
+    changed = text_of(after)
     first, last = _difference(source, changed)
     return {
         "location": {"start": _position(source, first), "end": _position(source, len(source) - last)},
@@ -108,9 +113,15 @@ def _difference(old: str, new: str) -> tuple[int, int]:
 
 
 def _shared(old: str, new: str) -> int:
-    """Return the length of the beginning that two texts share."""
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((index for index, (one, other) in pairs if one != other), min(len(old), len(new)))
+    """Return the length of the beginning that two texts share; by halves, because files may be large."""
+    shared, most = 0, min(len(old), len(new))
+    while shared < most:
+        middle = (shared + most + 1) // 2
+        if old[shared:middle] == new[shared:middle]:
+            shared = middle
+        else:
+            most = middle - 1
+    return shared
 
 
 def _belong_together(one: str, other: str) -> bool:

@@ -16,7 +16,7 @@ Change = tuple[str, bytes, bytes | None]
 
 
 def changes_of(result: CandidateResult, read: Callable[[str], bytes]) -> list[Change] | None:
-    """Return the files that a recorded change changes; None if its diff does not apply.
+    """Return the files that a recorded change changes; None if its diff does not apply, or changes nothing.
 
     A record keeps the diff as text for people, which does not apply to a file in another encoding than UTF-8.
 
@@ -37,7 +37,10 @@ def changes_of(result: CandidateResult, read: Callable[[str], bytes]) -> list[Ch
 
     try:
         changed = apply_patch(Patch.parse(result.diff.encode()), entry)
-    except ArtifactError:
+    except (ArtifactError, UnicodeEncodeError):
+        # A record that was edited may hold half of a surrogate pair.
+        return None
+    if not changed:
         return None
     return [(path, original(path), new.data if new is not None else None) for path, new in changed.items()]
 
@@ -63,7 +66,9 @@ class RecordedInjector:
 
     def depends_on(self, tree: SourceTree) -> str:
         """Return a hash of the changes."""
-        return hashlib.sha256("\0".join(result.diff for result in self.results).encode()).hexdigest()
+        return hashlib.sha256(
+            "\0".join(result.diff for result in self.results).encode("utf-8", "surrogatepass")
+        ).hexdigest()
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield a candidate for each change whose diff applies to the tree."""

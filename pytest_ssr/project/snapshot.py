@@ -155,12 +155,15 @@ def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True, tree
 
 
 def change_stamps(project: Path) -> dict[str, tuple[int, int]]:
-    """Return time and size of each file that a snapshot would hold, so that a change is seen without reading it."""
+    """Return time and size of each file that a snapshot would hold, so that a change is seen without reading it.
+
+    The time is that of the last change of content, name or permissions, which programs cannot set.
+    """
     stamps: dict[str, tuple[int, int]] = {}
     for path in _listed(project.resolve()):
         with contextlib.suppress(OSError):
             info = os.lstat(f"{project}/{path}")
-            stamps[path] = (info.st_mtime_ns, info.st_size)
+            stamps[path] = (info.st_ctime_ns, info.st_size)
     return stamps
 
 
@@ -320,14 +323,17 @@ def _read_entry(path: str | Path) -> FileEntry | None:
         info = os.lstat(path)
     except OSError:
         return None
-    if stat.S_ISLNK(info.st_mode):
-        return FileEntry(os.fsencode(os.readlink(path)), 0o120000)
-    if not stat.S_ISREG(info.st_mode):
-        return None
-    if info.st_size > MAX_SNAPSHOT_BYTES:
-        raise ProjectError(f"{path} is larger than 4 GiB; ignore it in .gitignore")
-    with open(path, "rb") as file:
-        return FileEntry(file.read(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
+    # It may vanish at any time: editors rename and remove their temporary files.
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISLNK(info.st_mode):
+            return FileEntry(os.fsencode(os.readlink(path)), 0o120000)
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        if info.st_size > MAX_SNAPSHOT_BYTES:
+            raise ProjectError(f"{path} is larger than 4 GiB; ignore it in .gitignore")
+        with open(path, "rb") as file:
+            return FileEntry(file.read(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
+    return None
 
 
 def _listed(project: Path) -> Iterator[str]:

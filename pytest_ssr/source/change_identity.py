@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pytest_ssr.source.parsing import recorded_warnings
+
 _HEX = 6
 _MOST_BITS = 14_000
 _PARTS_LEFT_OUT = frozenset(("ctx", "kind", "type_comment", "type_ignores"))
@@ -54,7 +56,9 @@ def _hash(*parts: str) -> str:
 def _units(data: bytes) -> tuple[str, ...]:
     """Return the units of a file; its lines, without space around them, if it cannot be parsed."""
     try:
-        return tuple(_units_of(ast.parse(data).body, ""))
+        # Python remarks on escapes such as `"\\d"`; as an error, that would give the change another identity.
+        with recorded_warnings():
+            return tuple(_units_of(ast.parse(data).body, ""))
     except (SyntaxError, ValueError, RecursionError):
         return tuple(line.strip() for line in data.decode("utf-8", "replace").splitlines())
 

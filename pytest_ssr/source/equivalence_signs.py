@@ -58,13 +58,15 @@ _LOGGING_FUNCTION = re.compile(rb"(?:\w*_)?log(?:s|ged|ger|ging)?(?:_\w*)?", re.
 _STRING_START = re.compile(rb"\(?\s*[rbfu]{0,2}[\"']", re.IGNORECASE)
 _IDENTITY = {b"is": b"==", b"is not": b"!="}
 _EXCEPTION = re.compile(rb"\w*(?:Error|Exception|Warning)")
-_HELP_TEXTS = frozenset((b"help", b"short_help", b"description", b"epilog"))
+_HELP_TEXTS = frozenset((b"help", b"short_help", b"epilog"))
 _HAS_HELP = re.compile(
     rb"(?:add_)?(?:argument(?:_group)?|option|parser|subparsers|command|group)|addoption|addini|ArgumentParser|Option"
     rb"|Argument|Typer",
     re.IGNORECASE,
 )
 """Functions of argparse, optparse, click, typer and pytest that take help."""
+_HAS_DESCRIPTION = re.compile(rb"add_(?:parser|subparsers|argument_group)|ArgumentParser|OptionParser|OptionGroup")
+"""Functions of argparse and optparse; elsewhere, as in `Group(description=...)`, a description is often data."""
 _TYPE_ERRORS = frozenset((b"TypeError", b"AssertionError", b"NotImplementedError"))
 _CLAUSES = ("else_clause", "elif_clause")
 
@@ -246,16 +248,13 @@ def _is_help(source: ParsedSource, node: Node, span: Span) -> bool:
     call = keyword.parent.parent if keyword is not None and keyword.parent is not None else None
     if keyword is None or keyword.type != "keyword_argument" or call is None or call.type != "call":
         return False
-    name, function = keyword.child_by_field_name("name"), call.child_by_field_name("function")
-    return (
-        _is_text(node)
-        and _holds(node, span)
-        and _stays_text(source, span)
-        and name is not None
-        and source.text(name) in _HELP_TEXTS
-        and function is not None
-        and _HAS_HELP.fullmatch(source.text(function).rpartition(b".")[2]) is not None
-    )
+    keyword_name, function = keyword.child_by_field_name("name"), call.child_by_field_name("function")
+    if keyword_name is None or function is None:
+        return False
+    name, called = source.text(keyword_name), source.text(function).rpartition(b".")[2]
+    is_help = name in _HELP_TEXTS and _HAS_HELP.fullmatch(called) is not None
+    is_description = name == b"description" and _HAS_DESCRIPTION.fullmatch(called) is not None
+    return (is_help or is_description) and _is_text(node) and _holds(node, span) and _stays_text(source, span)
 
 
 def _holds(node: Node, span: Span) -> bool:

@@ -333,7 +333,7 @@ class Store:
         """Remove the temporary files of killed processes."""
         for path in (*(self.root / "tmp").iterdir(), *self.trees.glob(f"{STAGING}*")):
             pid = path.name.removeprefix(STAGING).partition("-")[0]
-            if pid.isdigit() and not is_running(int(pid)):
+            if pid.isdecimal() and not is_running(int(pid)):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     @contextlib.contextmanager

@@ -71,5 +71,19 @@ def test_mistakes(project: Path, run: Run) -> None:
     judge(run)
     assert run("prove", "nowhere")[0] == 2
     assert run("prove", "a", "--count", "3")[0] == 2
+    assert run("prove", "--list", "--count", "3")[0] == 2
+    assert run("prove", "--list", "a")[0] == 2
     (project / "calc.py").write_text(CODE + "\n\nX = 1\n")
     assert run("prove")[0] == 2
+
+
+def test_an_id_names_the_changes_of_all_equal_functions(project: Path, run: Run) -> None:
+    (project / "twin.py").write_text(CODE)
+    (project / "test_twin.py").write_text(TESTS.replace("calc", "twin"))
+    ssr(run, "inject", ".", "--injector", "mutation", "--fail-under", "1", "--changes", "100")
+    _, listed = ssr(run, "prove", "--list")
+    wanted = next(change["id"] for change in listed["noticed"] if change["path"] == "twin.py")
+    named = {change["path"] for change in listed["noticed"] if change["id"] == wanted}
+    assert named == {"calc.py", "twin.py"}
+    code, proven = ssr(run, "prove", wanted)
+    assert (code, {artifact["path"] for artifact in proven["artifacts"]}) == (0, named)

@@ -12,6 +12,7 @@ from findings_parts import SOURCE, campaign_of, change, example
 from pytest_ssr.campaign.acceptances import Acceptance, Acceptances
 from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.stryker import stryker_text
+from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.project.report_marks import is_report
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
@@ -79,6 +80,28 @@ def test_the_replacement_in_its_place_is_the_change(tmp_path, line):
     lines = SOURCE.split("\n")
     lines[6] = line
     assert applied(SOURCE, mutant) == "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"def f(a, b):\r\n    return a + b\r\n", id="crlf"),
+        pytest.param("\ufeffdef f(a, b):\r\n    return a + b".encode(), id="bom-and-no-final-newline"),
+        pytest.param("# -*- coding: latin-1 -*-  \xe9\r\n    return a + b\r\n".encode("latin-1"), id="latin-1"),
+        pytest.param("s = '\U0001f40d'\n\treturn '\U0001f40d', a + b\n".encode(), id="emoji-and-tab"),
+    ],
+)
+def test_the_replacement_is_known_in_every_kind_of_file(tmp_path, content):
+    new = content.replace(b" + ", b" - ")
+    example(tmp_path)
+    (tmp_path / "shop" / "cart.py").write_bytes(content)
+    patch = make_patch({"shop/cart.py": (FileEntry(content, 0o100644), FileEntry(new, 0o100644))})
+    diff = patch.data.decode("utf-8", "replace")
+    findings = Findings.of(campaign_of(("shop/cart.py",)), [replace(change(0, 2, ""), diff=diff)], (), tmp_path)
+    file = report_of(findings)["files"]["shop/cart.py"]
+    (mutant,) = file["mutants"]
+    assert mutant["replacement"] == "-"
+    assert applied(file["source"], mutant) == file["source"].replace(" + ", " - ")
 
 
 @pytest.mark.parametrize(

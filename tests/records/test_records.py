@@ -302,6 +302,14 @@ def test_a_full_disk_is_an_error_and_finished_work_stays(tmp_path: Path) -> None
     assert not list((store.root / "tmp").iterdir())
 
 
+@pytest.mark.parametrize("pid", ["0", "99999999999999999999"])
+def test_temporary_files_of_impossible_processes_are_removed(tmp_path, pid):
+    left = Store(tmp_path / "store").root / "tmp" / f"{pid}-left"
+    left.mkdir()
+    Store(tmp_path / "store")
+    assert not left.exists()
+
+
 def test_invalid_projects_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="absent does not exist"):
         take_snapshot(tmp_path / "absent", tmp_path / "t")

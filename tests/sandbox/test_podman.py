@@ -9,6 +9,7 @@ from typing import Any
 import docker
 import pytest
 
+from harness.harbor.command import run_docker
 from pytest_ssr.errors import SandboxUnavailableError
 from pytest_ssr.sandbox.docker import engine
 from pytest_ssr.sandbox.docker.container_spec import ContainerSpec
@@ -53,6 +54,14 @@ def test_the_program_is_docker_or_podman(machine: Path, monkeypatch: pytest.Monk
         assert engine.client_program() == str(machine / name)
 
 
+def test_the_program_of_podman_gets_its_address(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / "podman").write_text('#!/bin/sh\necho "$CONTAINER_HOST"\n')
+    (machine / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", str(machine))
+    monkeypatch.setenv("CONTAINER_HOST", "unix:///elsewhere.sock")
+    assert run_docker("ps", seconds=30).output.strip() == "unix:///elsewhere.sock"
+
+
 class _Client:
     """The parts of the SDK's client that describe a container, without an engine."""
 
@@ -86,7 +95,8 @@ def test_containers_are_described_as_the_engine_reads_them(name: str, is_podman:
     assert Path(profile).is_file() if is_podman else profile.startswith("{")
 
 
-def test_a_path_that_podman_cannot_mount_is_named() -> None:
-    spec = ContainerSpec("image", "", 2.0, "/a:b", "/scratch", ())
+@pytest.mark.parametrize("place", [{"root": "/a:b"}, {"root": "/tree", "hidden": ("/a:b/",)}])
+def test_a_path_that_podman_cannot_mount_is_named(place: dict[str, Any]) -> None:
+    spec = ContainerSpec("image", "", 2.0, scratch="/scratch", readable=(), **place)
     with pytest.raises(SandboxUnavailableError, match="/a:b"):
         spec.host_config(_Client("Podman Engine"), volumes=[], tree_volume="", max_bytes=2**30)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from plain import plain_python
+
+from pytest_ssr.sandbox.supervision import process_table
+from pytest_ssr.sandbox.supervision.proc_usage import Descendants, kill_marked
 
 HIDDEN = Path(__file__).parents[1] / "support" / "hidden_linux"
 IMPORT_ALL = """
@@ -77,3 +81,33 @@ def test_bugs_are_proven(tmp_path: Path, python: Path) -> None:
         python,
     )
     assert done.returncode == 0, done.stderr
+
+
+def refusing(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `ps` be refused so many times, as by a system that has no room for another process."""
+    run, refusals = process_table._run_ps, iter(range(times))
+    monkeypatch.setattr(process_table, "has_proc", lambda: False)
+    monkeypatch.setattr(
+        process_table, "_run_ps", lambda *given: (0, b"") if next(refusals, None) is not None else run(*given)
+    )
+
+
+@pytest.mark.parametrize("by_marker", [False, True])
+def test_processes_that_cannot_be_listed_are_killed_later(by_marker: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = f"SSR_TEST_{os.getpid()}_{by_marker}"
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as root:
+        env = {**os.environ, marker: "1"}
+        with subprocess.Popen(["sleep", "60"], start_new_session=True, env=env) as other:
+            refusing(4, monkeypatch)
+            # Otherwise `ps` runs for each process of the machine.
+            marks = {other.pid: marker.encode(), os.getpid(): marker.encode() if by_marker else b"none"}
+            monkeypatch.setattr(process_table, "environment_of", lambda pid: marks.get(pid, b"none"))
+            monkeypatch.setattr(process_table, "command_line_of", lambda pid: b"")
+            if by_marker:
+                kill_marked(marker.encode())
+            else:
+                Descendants(root.pid, marker.encode()).kill()
+            code = other.poll()
+            root.kill()
+            other.kill()
+    assert code == -signal.SIGKILL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from pytest_ssr.source.change_identity import identity_of, replaced_units, unit_hashes
@@ -118,3 +120,13 @@ def test_what_python_cannot_write_has_an_identity(expression: str) -> None:
     assert identity_in(source) == ID
     assert identity_in(source, f"return {expression}", f"return 1 - {expression}") != ID
     assert set(replaced_units(ID)) < unit_hashes([source.encode()])
+
+
+def test_an_identity_does_not_depend_on_how_warnings_are_shown() -> None:
+    before, after = rb'def f(a): return a + "\d"', rb'def f(a): return a - "\d"'
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        identity = identity_of("swap", [(before + b"\n", after + b"\n")])
+        warnings.simplefilter("error")
+        # With another end, since the units of a file are kept.
+        assert identity_of("swap", [(before, after)]) == identity

@@ -74,7 +74,9 @@ class ShapeError(Exception):
 
 def options(parser):
     parser.add_argument("--size", default="three", help="how many")
+    parser.add_parser("paint", description="with colour")
     menu.entry("open", help="a dish")
+    menu.add(Group(1, description="guests"))
     return parser
 
 
@@ -101,6 +103,7 @@ if __name__ == "__main__":
         ("too many", "too few", "message"),
         ("how many", "how few", "help"),
         ('"how many"', '""', "help"),
+        ("with colour", "without colour", "help"),
         ('f"too many: {count}"', 'f""', "message"),
         ('msg = "five" + text', 'msg = ""', "message"),
         ('"old"', '"new"', "message"),
@@ -126,6 +129,7 @@ if __name__ == "__main__":
         ('help="how many"', "help=None", None),
         ('default="three"', 'default="four"', None),
         ('"a dish"', '"a drink"', None),
+        ('"guests"', '"hosts"', None),
         ('"six %s" %', '"" %', None),
         ('return "<Shape>"', "return None", None),
         ('return "<Shape>"', "pass", None),

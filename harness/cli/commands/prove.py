@@ -43,9 +43,12 @@ def prove(settings: ProveSettings) -> int:
         return ExitCode.DONE
     chosen = noticed
     if settings.ids:
-        by_id = {identity_of_result(result, read): result for result in noticed}
+        # Equal functions in two files have changes of the same id.
+        by_id: dict[str, list[CandidateResult]] = {}
+        for result in noticed:
+            by_id.setdefault(identity_of_result(result, read), []).append(result)
         ids = [only_id(name, by_id, "the last run", "noticed change") for name in settings.ids]
-        chosen = [by_id[name] for name in dict.fromkeys(ids)]
+        chosen = [result for name in dict.fromkeys(ids) for result in by_id[name]]
     goal = Goal(len(chosen) if settings.ids else settings.count)
     results = _run(settings, store, chosen, goal, terminal)
     proven = [result for result in results if result.status is CandidateStatus.VALID]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
@@ -19,12 +20,12 @@ from pytest_ssr.campaign.report import opening_lines, progress_line
 from pytest_ssr.campaign.review import Review, changes_until, review_lines, review_of, survivors_with_remarks
 from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.campaign.suggested_tests import suggest_tests
-from pytest_ssr.errors import SsrError
+from pytest_ssr.errors import NothingToDoError, SsrError
 from pytest_ssr.injectors.revision_filter import ProjectDiff, diff_between
 from pytest_ssr.interrupts import pause, until
 from pytest_ssr.options import PluginSettings
 from pytest_ssr.progress import ProgressLines
-from pytest_ssr.project.snapshot import Snapshot, change_stamps, require_directory, take_snapshot
+from pytest_ssr.project.snapshot import FileStamp, Snapshot, change_stamps, require_directory, take_snapshot
 from pytest_ssr.records.candidate_result import Goal
 from pytest_ssr.storage.store import Store
 
@@ -32,6 +33,8 @@ _POLL_S, _QUIET_S = 0.5, 0.2
 """How often files are looked at, and for how long they stay as they are before a save counts as complete."""
 _SHARE = 0.05
 """The most of a core that looking may take."""
+_MOST_LOOKS = 50
+"""After so many looks a save counts as complete although files still change, such as a log that a server writes."""
 
 
 def watch(settings: WatchSettings) -> int:
@@ -44,13 +47,14 @@ def watch(settings: WatchSettings) -> int:
 
 
 class _Watcher:
-    """The project as it was at the last save, and what was changed last."""
+    """Reviews what a save changes, and remembers what was changed last."""
 
     def __init__(self, settings: WatchSettings) -> None:
         self._settings = settings
         self._terminal = Terminal(quiet=settings.json)
         self._store = Store(settings.store or settings.repo / ".ssr")
-        self._last: ProjectDiff | None = None
+        self._base: Snapshot | None = None
+        """The project before the last save that has changed code."""
 
     def run(self) -> None:
         """Measure the tests, then review each save."""
@@ -61,9 +65,15 @@ class _Watcher:
             for kind, line in opening_lines(campaign):
                 self._terminal.echo(line, kind)
         self._say("watching; save a file, or end with Ctrl-C")
-        for after in self._saves(before, stamps):
+        project, trees = self._settings.repo, self._store.trees
+        for after in saves(project, trees, before, stamps, lambda error: self._say(str(error), "bad")):
             try:
                 self._review(before, after)
+            except NothingToDoError as error:
+                self._say(str(error))
+                # Tests of this code may come next.
+                self._base = self._base or before
+                before = after
             except SsrError as error:
                 # Code is often broken between two saves; what has changed is what differs from the last tree that ran.
                 self._say(str(error), "bad")
@@ -78,28 +88,6 @@ class _Watcher:
 
     def _snapshot(self) -> Snapshot:
         return take_snapshot(self._settings.repo, self._store.trees)
-
-    def _saves(self, first: Snapshot, seen: dict[str, tuple[int, int]]) -> Iterator[Snapshot]:
-        """Yield the project after each save that has changed a file's content. seen: the stamps before the first."""
-        tree_hash, took_s = first.tree_hash, 0.0
-        while True:
-            pause(max(_POLL_S, took_s / _SHARE))
-            started = time.monotonic()
-            now = change_stamps(self._settings.repo)
-            took_s = time.monotonic() - started
-            if now == seen:
-                continue
-            while now != seen:
-                pause(_QUIET_S)
-                seen, now = now, change_stamps(self._settings.repo)
-            try:
-                snapshot = self._snapshot()
-            except SsrError as error:
-                self._say(str(error), "bad")
-                continue
-            if snapshot.tree_hash != tree_hash:
-                tree_hash = snapshot.tree_hash
-                yield snapshot
 
     def _open(self, snapshot: Snapshot, diff: ProjectDiff | None) -> Campaign:
         settings = self._settings
@@ -120,16 +108,17 @@ class _Watcher:
 
     def _review(self, before: Snapshot, after: Snapshot) -> None:
         """Review the functions that a save has changed; those of the save before, if it has changed tests alone."""
-        diff = diff_between(before, after)
-        if not diff.lines and self._last is not None and not self._is_code_other(before, after):
-            diff = self._last
+        base, diff = before, diff_between(before, after)
+        if not diff.lines and self._base is not None and not _is_code_other(before, after):
+            # Against the same base: the lines may have moved since the last review.
+            base, diff = self._base, diff_between(self._base, after)
         if not diff.lines:
             self._say("saved: no code has changed")
             return
         started = time.monotonic()
         with contextlib.closing(self._open(after, diff)) as campaign:
             # Not that of broken code.
-            self._last = diff
+            self._base = base
             found = self._judge(campaign)
         if self._settings.json:
             print(json.dumps(found.to_json()), flush=True)
@@ -137,11 +126,6 @@ class _Watcher:
         for kind, line in review_lines(found, self._settings.budget_s):
             self._terminal.echo(line, kind)
         self._terminal.echo(f"after {time.monotonic() - started:.1f} s")
-
-    def _is_code_other(self, before: Snapshot, after: Snapshot) -> bool:
-        """Return whether lines of code may have moved, so that the last changes have other places now."""
-        paths = {*before.code_paths(), *after.code_paths()}
-        return any(before.files.get(path) != after.files.get(path) for path in paths)
 
     def _judge(self, campaign: Campaign) -> Review:
         settings, terminal = self._settings, self._terminal
@@ -162,3 +146,53 @@ class _Watcher:
         if suggestions.is_interrupted:
             raise KeyboardInterrupt
         return review_of(campaign, results, suggestions.tests, is_complete=is_complete)
+
+
+def saves(
+    project: Path,
+    trees: Path,
+    first: Snapshot,
+    seen: Mapping[str, tuple[int, int]],
+    report: Callable[[SsrError], None],
+) -> Iterator[Snapshot]:
+    """Yield the project after each save that has changed a file's content.
+
+    trees: the folder of snapshots. seen: the stamps before the first snapshot. report: called if a save cannot be read.
+    """
+    files, took_s = _saved_files(first), 0.0
+    while True:
+        pause(max(_POLL_S, took_s / _SHARE))
+        started = time.monotonic()
+        now = change_stamps(project)
+        took_s = time.monotonic() - started
+        if now == seen:
+            continue
+        for _ in range(_MOST_LOOKS):
+            pause(_QUIET_S)
+            seen, now = now, change_stamps(project)
+            if now == seen:
+                break
+        try:
+            snapshot = take_snapshot(project, trees)
+        except SsrError as error:
+            report(error)
+            continue
+        if _saved_files(snapshot) != files:
+            files = _saved_files(snapshot)
+            yield snapshot
+
+
+def _saved_files(snapshot: Snapshot) -> dict[str, FileStamp]:
+    """Return the files of a snapshot without those that an editor keeps beside a file while it is open."""
+    return {path: stamp for path, stamp in snapshot.files.items() if not _is_of_editor(PurePosixPath(path).name)}
+
+
+def _is_of_editor(name: str) -> bool:
+    """Return whether a file is hidden, such as the swap files of Vim and the locks of Emacs, or a backup."""
+    return name.startswith((".", "#")) or name.endswith("~")
+
+
+def _is_code_other(before: Snapshot, after: Snapshot) -> bool:
+    """Return whether code has changed, if only in comments or by a removal."""
+    paths = {*before.code_paths(), *after.code_paths()}
+    return any(before.files.get(path) != after.files.get(path) for path in paths)

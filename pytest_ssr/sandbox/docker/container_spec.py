@@ -95,7 +95,7 @@ class ContainerSpec:
         mounts += [docker.types.Mount(p, "/dev/null", type="bind", read_only=True) for p in files]
         empty = dict.fromkeys((p.rstrip("/") for p in self.hidden if p.endswith("/")), f"ro,size=4096{without_copy}")
         in_memory = {**dict.fromkeys(self.private_mounts(volumes), own), **dict.fromkeys(self.shared_mounts(), shared)}
-        if is_for_podman and (path := next((p for p in in_memory if ":" in p), None)) is not None:
+        if is_for_podman and (path := next((p for p in (*in_memory, *empty) if ":" in p), None)) is not None:
             raise SandboxUnavailableError(f"Podman cannot mount anything at a path with a colon: {path}")
         if self.namespaces:
             # One file system at two paths: a mount inside the tree would prevent using it as the lower directory of an

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_ssr.sandbox.protocol import Limit, Limits
@@ -34,12 +35,18 @@ class Descendants:
         self._root, self._marker = root, marker
         self._seen: dict[int, int] = {}
         self._unclear = {root}
+        self._is_listed = True
+        """Whether the last look could list the processes."""
+        self._last = Usage(frozenset(), 0, 0)
         entry = process_table.entry_of(root)
         self._since = entry.started if entry else 0
 
     def usage(self) -> Usage:
-        """Sample the usage of the processes."""
+        """Sample the usage of the processes; it is that of the last look if they cannot be listed."""
         found = process_table.listed()
+        self._is_listed = found is not None
+        if found is None:
+            return self._last
         entries = {p: e for p, e in found.items() if e is not None and not e.ended}
         self._unclear = {p for p, e in found.items() if e is None or (e.ended and e.started >= self._since)}
         pids = {p for p, e in entries.items() if p == self._root or self._seen.get(p) == e.started}
@@ -53,7 +60,8 @@ class Descendants:
             pids |= children
         self._seen = {p: entries[p].started for p in pids if p in entries}
         alive = [entries[p] for p in self._seen]
-        return Usage(frozenset(self._seen), sum(e.threads for e in alive), sum(e.resident_bytes for e in alive))
+        self._last = Usage(frozenset(self._seen), sum(e.threads for e in alive), sum(e.resident_bytes for e in alive))
+        return self._last
 
     def exceeded_limit(self, limits: Limits, group: Group | None) -> Limit | None:
         """Return the limit of processes or memory that is exceeded now; none if the group is within its limits."""
@@ -81,12 +89,12 @@ class Descendants:
         for _ in range(_ROUNDS):
             before = self._unclear
             pids = self.usage().pids
-            if not pids and self._unclear <= before:
+            if self._is_listed and not pids and self._unclear <= before:
                 return
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if pids:
+            if pids or not self._is_listed:
                 time.sleep(0.003)
 
     def _marked(self, pid: int) -> bool:
@@ -101,19 +109,26 @@ class Descendants:
 
 def kill_marked(marker: bytes) -> None:
     """Kill every process with the marker in its environment or command line, except this one and its ancestors."""
-    ancestors, pid = set[int](), os.getpid()
-    while pid > 0 and pid not in ancestors and (entry := process_table.entry_of(pid)) is not None:
-        ancestors.add(pid)
-        pid = entry.parent
     for _ in range(_ROUNDS):
-        count = 0
-        for pid, entry in process_table.listed().items():
-            if pid in ancestors or entry is None or entry.ended:
+        count, found = 0, process_table.listed()
+        own = _own(found or {})
+        for pid, entry in (found or {}).items():
+            if pid in own or entry is None or entry.ended:
                 continue
             with contextlib.suppress(OSError):
                 if marker in process_table.environment_of(pid) or marker in process_table.command_line_of(pid):
                     os.kill(pid, signal.SIGKILL)
                     count += 1
-        if not count:
+        if not count and found is not None:
             return
         time.sleep(0.003)
+
+
+def _own(found: Mapping[int, process_table.ProcessEntry | None]) -> set[int]:
+    """Return this process and its ancestors among the listed ones."""
+    own, pid = set[int](), os.getpid()
+    while pid > 0 and pid not in own:
+        own.add(pid)
+        entry = found.get(pid)
+        pid = entry.parent if entry is not None else 0
+    return own

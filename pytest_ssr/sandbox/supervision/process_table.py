@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -30,8 +31,9 @@ class ProcessEntry:
     """Whether it is a zombie."""
 
 
+@functools.cache
 def has_proc() -> bool:
-    """Return whether `/proc` shows processes."""
+    """Return whether `/proc` shows processes; looked up once, because each listing asks for each process."""
     return os.path.exists("/proc/self/stat")
 
 
@@ -40,10 +42,13 @@ def entry_of(pid: int) -> ProcessEntry | None:
     return _entry_by_proc(pid) if has_proc() else _entries_by_ps("-p", str(pid)).get(pid)
 
 
-def listed() -> dict[int, ProcessEntry | None]:
-    """Return all processes by their ids; None for one that ended while they were read."""
+def listed() -> dict[int, ProcessEntry | None] | None:
+    """Return all processes by their ids, with None for one that ended while they were read.
+
+    None if they cannot be listed: `ps` is a process itself, which the system may refuse when there are too many.
+    """
     if not has_proc():
-        return dict(_entries_by_ps("-A"))
+        return dict(_entries_by_ps("-A")) or None
     return {int(name): _entry_by_proc(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
 
 
