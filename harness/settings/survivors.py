@@ -91,7 +91,7 @@ class ReviewSettings(CommandSettings):
 class WatchSettings(CommandSettings):
     """Review the functions that each save changes, until Ctrl-C; after a save of tests, the last ones again."""
 
-    example: ClassVar[str] = "ssr watch"
+    example: ClassVar[str] = "ssr watch . --time 20s"
     repo: Path = option(Path(), "REPO", "the project's top directory", is_argument=True)
     source: tuple[str, ...] = shared("source", help="review only below this file or folder; can be repeated")
     tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
