@@ -104,6 +104,7 @@ def test_saves_are_reviewed(project: Path, watching: Watch) -> None:
     assert watching.process.wait() == 0
 
 
+@pytest.mark.long
 def test_the_last_functions_are_reviewed_again_wherever_they_are(project: Path, watching: Watch) -> None:
     code = CODE.replace("    return value\n", CLAMP)
     (project / "calc.py").write_text(code)

@@ -55,6 +55,7 @@ def python() -> Iterator[Path]:
     (site / "sitecustomize.py").unlink()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("ps") is None, reason="processes are listed by ps")
 def test_bugs_are_proven(tmp_path: Path, python: Path) -> None:
     (tmp_path / "calc.py").write_text("def double(x):\n    return x * 2\n\n\ndef half(x):\n    return x // 2\n")
