@@ -25,6 +25,7 @@ from pytest_ssr.injectors.recorded import RecordedInjector, changes_of, identity
 from pytest_ssr.progress import ProgressLines, counted
 from pytest_ssr.project.snapshot import Snapshot, require_directory, take_snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
+from pytest_ssr.storage.free_space import require_space
 from pytest_ssr.storage.store import Store
 
 
@@ -34,6 +35,7 @@ def prove(settings: ProveSettings) -> int:
     terminal = Terminal(quiet=settings.json)
     root = settings.store or settings.repo / ".ssr"
     require_store(root)
+    require_space(root, "store")
     store = Store(root)
     snapshot = take_snapshot(settings.repo, store.trees)
     noticed = _noticed(store, settings, snapshot)
@@ -90,7 +92,7 @@ def _run(
     settings: ProveSettings, store: Store, chosen: Sequence[CandidateResult], goal: Goal, terminal: Terminal
 ) -> list[CandidateResult]:
     terminal.stage(Stage.MEASURE)
-    options = settings.execution.run_options(per_hunk=False)
+    options = settings.execution.run_options()
     campaign = open_campaign(
         settings.repo,
         store,

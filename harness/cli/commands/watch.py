@@ -27,6 +27,7 @@ from pytest_ssr.options import PluginSettings
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.project.snapshot import FileStamp, Snapshot, change_stamps, require_directory, take_snapshot
 from pytest_ssr.records.candidate_result import Goal
+from pytest_ssr.storage.free_space import require_space
 from pytest_ssr.storage.store import Store
 
 _POLL_S, _QUIET_S = 0.5, 0.2
@@ -52,7 +53,9 @@ class _Watcher:
     def __init__(self, settings: WatchSettings) -> None:
         self._settings = settings
         self._terminal = Terminal(quiet=settings.json)
-        self._store = Store(settings.store or settings.repo / ".ssr")
+        root = settings.store or settings.repo / ".ssr"
+        require_space(root, "store")
+        self._store = Store(root)
         self._base: Snapshot | None = None
         """The project before the last save that has changed code."""
 
@@ -94,7 +97,7 @@ class _Watcher:
         return open_campaign(
             settings.repo,
             self._store,
-            **settings.execution.run_options(per_hunk=False),
+            **settings.execution.run_options(),
             injectors=scored_injectors(PluginSettings.injector),
             seed=settings.seed,
             sources=settings.source,
