@@ -185,23 +185,27 @@ def _subject(name: str) -> str:
 def arguments_source(
     given: Sequence[Argument], defaults: Mapping[str, Literal], positional_only: frozenset[str]
 ) -> str:
-    """Return arguments as source, without those that equal their default."""
+    """Return arguments as source, without those that equal their default.
+
+    given: in any order, such as that of the interpreter, which has keyword-only parameters before `*args`.
+    """
     after_these = any(a.kind == "*" and a.value for a in given)
     last = max(
         (n for n, a in enumerate(given) if a.name in positional_only and not _is_default(a, defaults)), default=-1
     )
     shown: list[str] = []
+    named: list[str] = []
     for number, argument in enumerate(given):
         if argument.kind == "*":
             shown += map(source_of, argument.value) if isinstance(argument.value, tuple) else ()
         elif argument.kind == "**":
             pairs = argument.value.items() if isinstance(argument.value, dict) else ()
-            shown += [f"{name}={source_of(value)}" for name, value in pairs]
+            named += [f"{name}={source_of(value)}" for name, value in pairs]
         elif argument.kind == "" and (after_these or number <= last or argument.name not in defaults):
             shown.append(source_of(argument.value))
         elif not _is_default(argument, defaults):
-            shown.append(f"{argument.name}={source_of(argument.value)}")
-    return ", ".join(shown)
+            named.append(f"{argument.name}={source_of(argument.value)}")
+    return ", ".join((*shown, *named))
 
 
 def _is_default(argument: Argument, defaults: Mapping[str, Literal]) -> bool:

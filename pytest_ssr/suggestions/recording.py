@@ -182,6 +182,11 @@ class CallReader:
                 raise ValueError
             given.append(argument)
         source = arguments_source(given, self.init_defaults(where, what), frozenset())
+        try:
+            ast.parse(f"{what}({source})", mode="eval")
+        except SyntaxError:
+            # What the tests have written may name an argument twice.
+            raise ValueError from None
         return Expression(f"{what}({source})", imports.union(*(imports_of(a.value) for a in given)))
 
     def init_defaults(self, module: str, owner: str) -> Mapping[str, Literal]:

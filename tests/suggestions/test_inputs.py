@@ -16,7 +16,7 @@ import pytest
 from pytest_ssr.campaign.suggested_tests import suggestion_lines
 from pytest_ssr.execution.guest import call_literals
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
-from pytest_ssr.suggestions.calls import Argument, Call, is_dotted_name
+from pytest_ssr.suggestions.calls import Argument, Call, arguments_source, is_dotted_name
 from pytest_ssr.suggestions.functions import FunctionKind, constants_in, function_at, functions_of, raises_at
 from pytest_ssr.suggestions.literals import differ, imports_of, parse_literal, source_of
 from pytest_ssr.suggestions.nearby_values import values_near
@@ -322,3 +322,8 @@ def test_the_summary_shows_tests_and_counts_reasons() -> None:
     assert list(suggestion_lines([])) == []
     assert SuggestedTest.from_json(found.to_json()) == found
     assert SuggestedTest.from_json({"index": "x"}) is None
+
+
+def test_arguments_are_valid_source_in_any_order() -> None:
+    given = [Argument("only_one", "k", True), Argument("args", "*", (1, 2)), Argument("more", "**", {"a": 3})]
+    assert arguments_source(given, {}, frozenset()) == "1, 2, only_one=True, a=3"
