@@ -1,0 +1,1 @@
+"""Measure how good the tests of a benchmark's tasks are."""
