@@ -1,17 +1,18 @@
 """Replay changes of real projects as pull requests, and measure what `ssr review` says of each, and when.
 
 Run: `python benchmarks/pull_requests.py CLONE... --python PATH --count 4 --out benchmarks/results/NAME.md`. CLONE is
-a git repository whose tests PATH can run. The last changes of each are taken, merge commits first, that touch code
-and not only tests; each is reviewed against its first parent in a fresh checkout with an empty store. The time is
-that from the command to its answer, start and measurement included; one run of the tests is measured beside it. Every
-survivor with a remark is tried again cold: its diff is applied to another checkout and plain pytest is run there,
-twice. A remark is wrong if tests fail then that pass without it. What is finished is kept beside the result (.jsonl):
-an ended run goes on.
+a git repository whose tests PATH can run. The last changes of each are taken, merge commits or others, that touch
+code and not only tests, and whose tests run; each is reviewed against its first parent in a fresh checkout with an
+empty store. The time is that from the command to its answer, start and measurement included; one run of the tests is
+measured beside it. Every survivor with a remark is tried again cold: its diff is applied to another checkout and
+plain pytest is run there, twice. A remark is wrong if tests fail then that pass without it. What is finished is kept
+beside the result (.jsonl): an ended run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -28,6 +29,8 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[1]
 _NO_CODE = ("test", "tests", "docs", "setup.py", "conftest.py", "noxfile.py", "tasks.py")
 _MOST_SUITE_S = 600
+_MOST_TRIED = 4
+"""How many changes are tried for each that is wanted: old ones may have no tests that still run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,11 @@ def main() -> int:
     done = [Replay(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
     for clone in options.clones:
         name = clone.resolve().name
-        for commit in _commits(clone, options.count):
-            if any(r.project == name and r.commit == commit for r in done):
+        for commit in _commits(clone, _MOST_TRIED * options.count):
+            own = [r for r in done if r.project == name]
+            if sum(not r.problem for r in own) >= options.count:
+                break
+            if any(r.commit == commit for r in own):
                 continue
             replay = _replay(clone, name, commit, options.python.absolute())
             done.append(replay)
@@ -81,13 +87,9 @@ def _git(clone: Path, *arguments: str) -> str:
 
 
 def _commits(clone: Path, count: int) -> list[str]:
-    """Return the last commits that change code: merges first, then others."""
-    found: list[str] = []
-    for kind in ("--merges", "--no-merges"):
-        for commit in _git(clone, "log", kind, "--first-parent", "--format=%H", "-n", "300").split():
-            if len(found) < count and _has_code(clone, commit):
-                found.append(commit)
-    return found
+    """Return the last commits that change code."""
+    commits = _git(clone, "log", "--first-parent", "--format=%H", "-n", "600").split()
+    return list(itertools.islice((commit for commit in commits if _has_code(clone, commit)), count))
 
 
 def _has_code(clone: Path, commit: str) -> bool:

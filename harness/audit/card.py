@@ -11,6 +11,7 @@ from pytest_ssr.errors import StoreError
 from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.rate_interval import interval
 from pytest_ssr.records.reasons import Reason
+from pytest_ssr.records.suggested_test import NoSuggestion
 
 SCHEMA_VERSION = 1
 
@@ -116,6 +117,10 @@ class SolutionChange:
     """An existing test file of the folder in which that test was verified."""
     shown_by: str = ""
     """What that test shows, as one line."""
+    is_own: bool = False
+    """Whether it is on a line that the solution adds, or of the solution as a whole."""
+    no_proof: NoSuggestion | None = None
+    """Why a survivor has no proof, if one was looked for."""
 
     @property
     def is_proven(self) -> bool:
@@ -263,6 +268,11 @@ class Card:
     cost: Cost = field(default_factory=Cost)
 
     @property
+    def is_audited(self) -> bool:
+        """Whether it is known whether the task is sound."""
+        return self.sound is not None
+
+    @property
     def is_sound(self) -> bool:
         """Whether the task was audited, and is sound."""
         return self.sound is not None and self.sound.is_sound
@@ -300,4 +310,3 @@ class Card:
             return cls.read(data)
         except StoreError:
             return None
-

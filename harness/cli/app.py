@@ -90,6 +90,7 @@ COMMANDS = {
     "play": Command("commands:PlaySettings", "play:play"),
     "run": Command("commands:RunSettings", "evaluate:evaluate"),
     "eval": Command("commands:EvalSettings", "evaluate:evaluate"),
+    "audit": Command("commands:AuditSettings", "audit:audit"),
     "assets": Command("commands:AssetsSettings", "assets:assets"),
     "prompts": Command("commands:PromptsSettings", "prompts:prompts"),
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),

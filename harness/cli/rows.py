@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias, overload
 
+from harness.audit.work import AuditWork
 from harness.cli.instances import chosen_rows, require_own_containers, require_own_images
 from harness.cli.players import chosen_solver, note_remarks, open_players, share_of
 from harness.cli.preflight import Preflight
@@ -17,14 +19,14 @@ from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
 from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import write_lines
-from harness.evaluation.rows_work import RowsWork, Unit
+from harness.evaluation.rows_work import RowsWork, RowUnits, Unit
 from harness.evaluation.work import PredictionWork, RolloutWork
 from harness.executors.node import Node
 from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import rows_of
 from harness.models.factory import is_model
 from harness.models.protocol import label_of
-from harness.settings.commands import EvalSettings, RunSettings
+from harness.settings.commands import AuditSettings, EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
 from harness.storage.rebuilt import REPOSITORIES
 from pytest_ssr.errors import SettingsError
@@ -34,6 +36,9 @@ from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.sandbox.mirrors import use_mirrors
 from pytest_ssr.storage.store import Store, key_of
+
+RowSettings: TypeAlias = RunSettings | EvalSettings | AuditSettings
+"""The settings of a command over rows."""
 
 
 def with_store_rows(run: EvaluationSettings, terminal: Terminal) -> EvaluationSettings:
@@ -58,7 +63,15 @@ def with_store_rows(run: EvaluationSettings, terminal: Terminal) -> EvaluationSe
     return replace(run, dataset=str(path))
 
 
-def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None) -> RowsWork:
+@overload
+def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = ...) -> RowsWork: ...
+
+
+@overload
+def open_work(settings: RowSettings, report: Callable[[str], None] = ...) -> RowUnits[Any]: ...
+
+
+def open_work(settings: RowSettings, report: Callable[[str], None] = lambda _: None) -> RowUnits[Any]:
     """Read the dataset, and open the grader and the solver; raises an SsrError for invalid settings or data.
 
     report: called with each mismatch, and with what a server lacks; neither is an error.
@@ -68,11 +81,13 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     if isinstance(settings, EvalSettings):
         predictions = read_predictions(settings.predictions, instances, report)
         return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
+    if isinstance(settings, AuditSettings):
+        return _open_audit(settings, store, instances)
     return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True, report=report)
 
 
 def rows_to_plan(
-    settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None
+    settings: RowSettings, report: Callable[[str], None] = lambda _: None
 ) -> tuple[Grader, Sequence[Instance]]:
     """Return the grader of a run, and the rows that it would grade; opens no solver. See `open_work`."""
     store, instances = _open_rows(settings.evaluation)
@@ -90,7 +105,7 @@ def _open_rows(run: EvaluationSettings) -> tuple[Store, list[Instance]]:
     return Store(run.store or run.out / ".ssr"), instances
 
 
-def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_trees: bool) -> Grader:
+def _open_grader(settings: RowSettings, store: Store, *, keep_trees: bool) -> Grader:
     run = settings.evaluation
     use_mirrors(run.instances.mirror)
     return Grader(
@@ -105,6 +120,11 @@ def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_tre
         rule=run.rule,
         keep_trees=keep_trees,
     )
+
+
+def _open_audit(settings: AuditSettings, store: Store, instances: Sequence[Instance]) -> AuditWork:
+    grader = _open_grader(settings, store, keep_trees=False)
+    return AuditWork.of(grader, instances, changes=settings.changes, time_s=settings.time_s)
 
 
 def _open_rollouts(
@@ -146,12 +166,12 @@ def _open_rollouts(
 class OpenElsewhere:
     """Opens the work of a run on a machine of a cluster, without its units."""
 
-    settings: RunSettings | EvalSettings
+    settings: RowSettings
     interpreter: Interpreter | None
     """The interpreter that `--python` names."""
 
     @classmethod
-    def of(cls, settings: RunSettings | EvalSettings) -> OpenElsewhere:
+    def of(cls, settings: RowSettings) -> OpenElsewhere:
         """Return what opens the work of these settings from any folder."""
         run = settings.evaluation
         repos = run.instances.repos
@@ -161,7 +181,7 @@ class OpenElsewhere:
         python = find_interpreter(Path.cwd(), run.execution.python, needs_pytest=False) if is_named else None
         return cls(settings, python)
 
-    def __call__(self, node: Node) -> RowsWork:
+    def __call__(self, node: Node) -> RowUnits[Any]:
         """Return the work on a machine; raises an SsrError if no row can run there."""
         self._require_sandbox()
         if self.interpreter is not None:
@@ -169,6 +189,8 @@ class OpenElsewhere:
             require_same_environment(here, self.interpreter)
         if isinstance(self.settings, EvalSettings):
             return PredictionWork.of(_open_grader(self.settings, node.store, keep_trees=False), [], [])
+        if isinstance(self.settings, AuditSettings):
+            return _open_audit(self.settings, node.store, [])
         return _open_rollouts(self.settings, node.store, [], workers=node.workers, keep_trees=False)
 
     def _require_sandbox(self) -> None:

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.harbor.task import HarborTask
 from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import ReasonCode
 
+if TYPE_CHECKING:
+    from harness.datasets.instance_task import InstanceTask
+
 _SWE_SMITH = "swebench/swesmith.x86_64."
 
 
 class InstanceError(SsrError):
     """A row cannot be used; the message names the row and the problem."""
+
+
+class DoesNotHoldError(InstanceError):
+    """What a row says of its tests does not hold on this machine."""
+
+    def __init__(self, message: str, tests: Sequence[str]) -> None:
+        super().__init__(message)
+        self.tests = tuple(tests)
+        """The tests with another outcome, by their ids in the row."""
+        self.task: InstanceTask | None = None
+        """The task as far as it is open: without the tests that decide."""
+
+
+class ReferenceFailsError(DoesNotHoldError):
+    """Tests do not pass with the reference solution."""
+
+
+class EmptyResolvesError(DoesNotHoldError):
+    """Tests that the reference solution should repair pass without it."""
 
 
 class RowError(InstanceError, SettingsError):

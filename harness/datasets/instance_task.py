@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.datasets.environments import Environments
-from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.instance import DoesNotHoldError, Instance, InstanceError
 from harness.datasets.repositories import Repositories
 from harness.datasets.row_tests import RowTests, find_tests
 from harness.datasets.test_runners import choose_runner, files_of_tests
@@ -162,15 +162,19 @@ def open_task(
         )
     options = root_options(runner.snapshot, files) if isinstance(test_runner, PytestRunner) else ()
     runner = replace(runner, pytest_options=options)
-    bug = instance.patch.reverse()
-    addopts, original_s, tests = _reference_runs(instance, runner, files, runner.original.apply(bug))
     artifact = BugArtifact(
-        script=script_of(test_runner, files, options=(*options, *addopts)),
+        script=script_of(test_runner, files, options=options),
         test_files=tuple(sorted({*files, *instance.test_patch.paths} & runner.snapshot.files.keys())),
         parser=default_parser(),
-        bug=bug,
+        bug=instance.patch.reverse(),
         weaken=instance.test_patch.reverse(),
     )
+    try:
+        addopts, original_s, tests = _reference_runs(instance, runner, files, runner.original.apply(artifact.bug))
+    except DoesNotHoldError as error:
+        error.task = InstanceTask(instance, runner, artifact, RowTests({}, {}))
+        raise
+    artifact = replace(artifact, script=script_of(test_runner, files, options=(*options, *addopts)))
     return InstanceTask(instance, runner, artifact, tests, max(MIN_DURATION_S, original_s))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.instance import EmptyResolvesError, Instance, ReferenceFailsError
 from pytest_ssr.grading.result import TestStatus
 from pytest_ssr.records.test_run import SuiteRun, abbreviate
 
@@ -63,23 +63,19 @@ def find_tests(instance: Instance, solved: SuiteRun, unsolved: SuiteRun) -> RowT
     """Return the tests of a row.
 
     solved, unsolved: runs with and without the reference solution. PASS_TO_PASS ids that do not hold are set aside.
-    Raises InstanceError if a FAIL_TO_PASS id does not hold.
+    Raises DoesNotHoldError if a FAIL_TO_PASS id does not hold.
     """
     names = _Lookup(solved).tests_of((*instance.fail_to_pass, *instance.pass_to_pass))
     total = len(instance.fail_to_pass) + len(instance.pass_to_pass)
     failing = [i for i in instance.fail_to_pass if not _all_pass(names.get(i, ()), solved)]
     if failing:
         because = f" ({solved.fault})" if solved.fault else ""
-        raise InstanceError(
-            f"{instance.id}: {len(failing)} of {total} tests do not pass here with the reference solution: "
-            f"{abbreviate(failing)}{because}"
-        )
+        message = f"{len(failing)} of {total} tests do not pass here with the reference solution"
+        raise ReferenceFailsError(f"{instance.id}: {message}: {abbreviate(failing)}{because}", failing)
     fail_to_pass = {i: tuple(t for t in names[i] if t not in unsolved.passing) for i in instance.fail_to_pass}
     if passing := [i for i, tests in fail_to_pass.items() if not tests]:
-        raise InstanceError(
-            f"{instance.id}: {len(passing)} FAIL_TO_PASS tests pass without the reference solution: "
-            f"{abbreviate(passing)}"
-        )
+        message = f"{len(passing)} FAIL_TO_PASS tests pass without the reference solution"
+        raise EmptyResolvesError(f"{instance.id}: {message}: {abbreviate(passing)}", passing)
     pass_to_pass = {i: names[i] for i in instance.pass_to_pass if _all_pass(names.get(i, ()), solved)}
     # An id can name several tests, of which the bug breaks one.
     others = {i: tuple(t for t in names[i] if t not in fail_to_pass[i]) for i in instance.fail_to_pass}

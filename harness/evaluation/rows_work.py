@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from harness.datasets.instance import Instance
 from harness.datasets.instance_task import discard_trees, instance_folder, tree_of, using_trees
@@ -25,10 +25,11 @@ from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import Limits, WithImage
 
-_MACHINE_FAULTS = (*MACHINE_FAULTS, ReasonCode.INSTANCE_UNUSABLE, ReasonCode.INTERNAL_ERROR)
+ROW_FAULTS = (*MACHINE_FAULTS, ReasonCode.INSTANCE_UNUSABLE, ReasonCode.INTERNAL_ERROR)
 """A row may be unusable because of a machine: a full disk, no interpreter, no way to its repository."""
 _PULL_S = 600.0
-OpenRows = Callable[[Node], "RowsWork"]
+_R = TypeVar("_R")
+OpenRows = Callable[[Node], "RowUnits[Any]"]
 """Opens the work of a run on another machine, without its units; it is pickled."""
 
 
@@ -75,8 +76,8 @@ class SentUnit:
 
 
 @dataclass(slots=True)
-class RowsWork(ABC):
-    """The units of a run over rows, and what its reports need; each worker has its own instance.
+class RowUnits(ABC, Generic[_R]):
+    """The units of a run over rows; each worker has its own instance.
 
     It is a Work of the executors: it can be opened on other machines if `opened` says how.
     """
@@ -86,46 +87,25 @@ class RowsWork(ABC):
     opened: OpenRows | None = field(default=None, kw_only=True)
     """Opens the same run elsewhere."""
 
-    @property
     @abstractmethod
-    def chosen(self) -> Sequence[str]:
-        """The ids of the selected instances; some may have no unit."""
-
-    @abstractmethod
-    def stored(self, unit: Unit) -> Attempt | None:
+    def stored(self, unit: Unit) -> _R | None:
         """Return a unit's stored result from an earlier run, or None."""
 
     @abstractmethod
-    def run(self, unit: Unit) -> Attempt:
+    def run(self, unit: Unit) -> _R:
         """Do a unit here and return its result; raises errors that end the whole run."""
 
     @abstractmethod
-    def patch(self, result: Attempt) -> str:
-        """Return the submitted patch."""
-
-    @abstractmethod
-    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
-        """Return its trajectory in the format of `traj.json`, if there is one."""
-
-    @abstractmethod
-    def native(self, result: Attempt) -> Mapping[str, Any] | None:
-        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
-
-    @abstractmethod
-    def log(self, result: Attempt) -> str:
-        """Return the test output, empty if no tests ran."""
-
-    @abstractmethod
     def expected_s(self, unit: Unit) -> float:
-        """Return the expected seconds of a unit, from earlier runs."""
+        """Return the expected seconds of a unit, from earlier runs; infinity if they are unknown."""
+
+    @abstractmethod
+    def fault(self, result: _R) -> Reason | None:
+        """Return why a unit has no result, if that may be because of the machine."""
 
     @abstractmethod
     def close(self) -> None:
         """Close everything that was opened."""
-
-    def fault(self, result: Attempt) -> Reason | None:
-        """Return why a unit has no grade, if that may be because of the machine."""
-        return fault_in(result)
 
     def place(self, unit: Unit) -> str:
         """Return the row's image, or its tree."""
@@ -167,6 +147,36 @@ class RowsWork(ABC):
         return RowsRecipe(self.opened)
 
 
+@dataclass(slots=True)
+class RowsWork(RowUnits[Attempt]):
+    """The units of a run that grades patches, and what its reports need."""
+
+    @property
+    @abstractmethod
+    def chosen(self) -> Sequence[str]:
+        """The ids of the selected instances; some may have no unit."""
+
+    @abstractmethod
+    def patch(self, result: Attempt) -> str:
+        """Return the submitted patch."""
+
+    @abstractmethod
+    def trajectory(self, result: Attempt) -> Mapping[str, Any] | None:
+        """Return its trajectory in the format of `traj.json`, if there is one."""
+
+    @abstractmethod
+    def native(self, result: Attempt) -> Mapping[str, Any] | None:
+        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
+
+    @abstractmethod
+    def log(self, result: Attempt) -> str:
+        """Return the test output, empty if no tests ran."""
+
+    def fault(self, result: Attempt) -> Reason | None:
+        """Return why a unit has no grade, if that may be because of the machine."""
+        return fault_in(result)
+
+
 @dataclass(frozen=True)
 class RowsRecipe:
     """Opens a run over rows on another machine."""
@@ -182,10 +192,10 @@ class RowsRecipe:
 class OpenRowsWork:
     """A run over rows that a worker holds open."""
 
-    work: RowsWork
+    work: RowUnits[Any]
     node: Node
 
-    def run(self, sent: SentUnit) -> Attempt:
+    def run(self, sent: SentUnit) -> Any:
         """Do a unit; its tree is fetched if it is not here, and removed when no worker of this machine uses it."""
         instance = sent.unit.instance
         engine = self.work.grader.engine_of(instance)
@@ -214,9 +224,9 @@ class OpenRowsWork:
             except OSError as error:
                 raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
 
-    def fault(self, result: Attempt) -> Reason | None:
-        """Return why a unit has no grade, if that may be because of the machine."""
-        return fault_in(result)
+    def fault(self, result: Any) -> Reason | None:
+        """Return why a unit has no result, if that may be because of the machine."""
+        return self.work.fault(result)
 
     def close(self) -> None:
         """Close the grader and the solver."""
@@ -237,4 +247,4 @@ def pull_image(sandbox: str, node: Node) -> None:
 
 def fault_in(result: Attempt) -> Reason | None:
     """Return why a result has no grade, if that may be because of the machine."""
-    return machine_fault(result, _MACHINE_FAULTS)
+    return machine_fault(result, ROW_FAULTS)

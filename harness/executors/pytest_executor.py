@@ -7,25 +7,26 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from harness.records.attempt import Attempt
 from pytest_ssr import errors
 from pytest_ssr.errors import MissingExtraError, SsrError
 
 if TYPE_CHECKING:
     import pytest
 
+_R = TypeVar("_R")
 OUTCOME, ENDS, WORK = "ssr_outcome", "ssr_ends", "--ssr-work"
 
 
 def run_units(
     plan: object,
-    take: Callable[[str, Attempt], None],
+    take: Callable[[str, _R], None],
     lose: Callable[[str, str], None],
     *,
+    read: Callable[[Mapping[str, Any]], _R],
     jobs: int,
     dist: str,
 ) -> None:
@@ -33,7 +34,8 @@ def run_units(
 
     plan: a function that opens the work, and the names of the units; it is pickled for the workers. take: called with
     the name and the result of each finished unit. lose: called with the name of each unit whose worker was lost, and
-    the reason. dist: xdist's distribution mode. Raises the error of a unit that ends the whole run.
+    the reason. read: returns a result from its JSON. dist: xdist's distribution mode. Raises the error of a unit that
+    ends the whole run.
     """
     import pytest
 
@@ -46,7 +48,7 @@ def run_units(
         if jobs > 1:
             args += ["-p", "xdist", "-n", str(jobs), "--dist", dist]
             args += ["--maxschedchunk", "1"] if dist == "load" else []
-        collector = _ReportCollector(take, lose)
+        collector = _ReportCollector(take, lose, read)
         code = pytest.main([*args, folder], plugins=[collector])
     if collector.ended is not None:
         class_name, message = collector.ended
@@ -67,12 +69,17 @@ def require_xdist() -> None:
         raise MissingExtraError("pytest-xdist", "xdist") from None
 
 
-class _ReportCollector:
+class _ReportCollector(Generic[_R]):
     """Collects the units' reports, from this process and from workers."""
 
-    def __init__(self, take: Callable[[str, Attempt], None], lose: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        take: Callable[[str, _R], None],
+        lose: Callable[[str, str], None],
+        read: Callable[[Mapping[str, Any]], _R],
+    ) -> None:
         self.ended: tuple[str, str] | None = None
-        self._take, self._lose = take, lose
+        self._take, self._lose, self._read = take, lose, read
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Handle one report."""
@@ -81,9 +88,7 @@ class _ReportCollector:
             class_name, message = json.loads(properties[ENDS])
             self.ended = self.ended or (class_name, message)
         elif report.when == "call" and OUTCOME in properties:
-            result = Attempt.from_json(json.loads(properties[OUTCOME]))
-            assert result is not None
-            self._take(report.nodeid, result)
+            self._take(report.nodeid, self._read(json.loads(properties[OUTCOME])))
         elif report.failed:
             lines = str(report.longrepr).strip().splitlines()
             self._lose(report.nodeid, lines[-1] if lines else "its worker ended")

@@ -15,7 +15,6 @@ import pytest
 
 from harness.executors.protocol import Runnable
 from harness.executors.pytest_executor import ENDS, OUTCOME, WORK
-from harness.records.attempt import Attempt
 from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import install_signal_handlers
 
@@ -28,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 class UnitItem(pytest.Item):
     """One unit."""
 
-    def __init__(self, *, work: Runnable[Any, Attempt], unit: Any, **node_arguments: Any) -> None:
+    def __init__(self, *, work: Runnable[Any, Any], unit: Any, **node_arguments: Any) -> None:
         super().__init__(**node_arguments)
         self._work, self._unit = work, unit
 

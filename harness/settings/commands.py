@@ -406,6 +406,27 @@ class EvalSettings(CommandSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings(CommandSettings):
+    """Measure how good the tests of a dataset's tasks are: sound, sharp, narrow, sealed; run again to continue."""
+
+    without = frozenset(("no-logs", "full", "rule", "run-id"))
+    example: ClassVar[str] = "ssr audit rows.jsonl --repos clones --out audit -n 2"
+    evaluation: EvaluationSettings = section(EvaluationSettings, is_named=False)
+    changes: int = option(60, "N", "changes of each solution that are tried", bound=AT_LEAST_1)
+    time: str = option("3m", "TIME", "time for each task after its reference runs, such as 90s or 5m")
+    strengthen: bool = switch("write the tests that survivors are proven by as a patch for each task")
+
+    @property
+    def time_s(self) -> float:
+        """The time for each task, in seconds."""
+        return budget_seconds(self.time, option="--time")
+
+    def check(self) -> None:
+        """Refuse a time that cannot be read."""
+        budget_seconds(self.time, option="--time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssetsSettings(CommandSettings):
     """List what a run over a dataset needs, and pull its images."""
 

@@ -64,13 +64,14 @@ class Campaign:
         judges_only: bool = False,
         progress: Progress | None = None,
         acceptances: Acceptances | None = None,
+        deciding: Collection[str] | None = None,
     ) -> None:
         """Measure the baseline, or read it from the store; raises ProjectError if the project cannot be used.
 
         helpers: how many runs one candidate may use at a time. judges_only: find out whether tests notice a change, and
         make no artifacts. diff: the changes that candidates are restricted to;
         raises NothingToDoError if the tests import none of the changed files. progress: called while the baseline is
-        measured. acceptances: what the team has decided about survivors.
+        measured. acceptances: what the team has decided about survivors. deciding: the tests that count; None: all.
         """
         self.acceptances = acceptances or Acceptances()
         self.helpers, self.judges_only = helpers, judges_only
@@ -82,6 +83,8 @@ class Campaign:
         self.tests = tuple(tests)
         _require_known(runner.snapshot, self.tests)
         self.baseline, runner, self.verifying = open_baseline(replace(runner, progress=progress), store, self.tests)
+        if deciding is not None:
+            self.baseline = replace(self.baseline, stable=self.baseline.stable & frozenset(deciding))
         base, code = self.baseline, runner.snapshot
         functions = base.stable - base.doctests - base.by_collectors
         defining = [path for path in base.defining_files if path in code.files]
@@ -114,6 +117,7 @@ class Campaign:
             **({"diff": diff.key} if diff is not None else {}),
             **({"test runner": runner.test_runner} if runner.test_runner != PYTEST else {}),
             **({"gate": "judges only"} if judges_only else {}),
+            **({"deciding": sorted(deciding)} if deciding is not None else {}),
         }
         self.conditions = {name: str(value) for name, value in conditions.items()}
         """What the results depend on."""

@@ -56,6 +56,24 @@ def identity_of_result(result: CandidateResult, read: Callable[[str], bytes]) ->
     return identity_of(result.operator, [(before, after) for _, before, after in changes]) if changes else ""
 
 
+class GivenInjector:
+    """Yields candidates that its user has made, in their order; they are not restricted to what has changed."""
+
+    name = "given"
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = tuple(candidates)
+
+    def depends_on(self, tree: SourceTree) -> str:
+        """Return a hash of the changes."""
+        changes = [sorted(candidate.changes.items()) for candidate in self._candidates]
+        return hashlib.sha256(repr(changes).encode()).hexdigest()
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        """Yield the candidates."""
+        yield from self._candidates
+
+
 class RecordedInjector:
     """Yields the changes of recorded results, in their order."""
 

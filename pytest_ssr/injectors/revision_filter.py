@@ -20,6 +20,7 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.git_history import run_git
 from pytest_ssr.injectors.protocol import Candidate, DependentInjector, Injector, SourceTree
+from pytest_ssr.injectors.recorded import GivenInjector
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.patch.changes import split_lines
 from pytest_ssr.patch.line_matching import edits
@@ -115,7 +116,7 @@ def read_diff(snapshot: Snapshot, revision: str) -> ProjectDiff:
     earlier = _changed_files(project, commit)
     new_folders = tuple(path for path in earlier if path.endswith("/"))
     changed = [path for path in snapshot.code_paths() if path in earlier or path.startswith(new_folders)]
-    diff = _diff(snapshot, {path: _old_content(earlier.get(path)) for path in changed}, commit)
+    diff = diff_since(snapshot, {path: _old_content(earlier.get(path)) for path in changed}, commit)
     if not diff.lines:
         raise NothingToDoError(
             f"no function of {project} has changed since {revision}; there is nothing to inject into"
@@ -127,10 +128,10 @@ def diff_between(old: Snapshot, new: Snapshot) -> ProjectDiff:
     """Return what has changed from one snapshot of a project to another one; without lines if no code has."""
     changed = [path for path in new.code_paths() if old.files.get(path) != new.files[path]]
     before = {path: old.read(path) if path in old.files else None for path in changed}
-    return _diff(new, before, old.tree_hash)
+    return diff_since(new, before, old.tree_hash)
 
 
-def _diff(snapshot: Snapshot, before: Mapping[str, bytes | None], name: str) -> ProjectDiff:
+def diff_since(snapshot: Snapshot, before: Mapping[str, bytes | None], name: str) -> ProjectDiff:
     """Return what has changed in some code files. before: the earlier content of each; None for a new file."""
     lines: dict[str, tuple[tuple[int, int], ...]] = {}
     edited: dict[str, frozenset[int]] = {}
@@ -307,7 +308,12 @@ class RestrictedInjector:
 
 
 def restrict_to_diff(injector: Injector, diff: ProjectDiff) -> Injector:
-    """Return an injector restricted to what has changed; a combination draws from restricted sources."""
+    """Return an injector restricted to what has changed; a combination draws from restricted sources.
+
+    Candidates that the user has given are not restricted.
+    """
+    if isinstance(injector, GivenInjector):
+        return injector
     if isinstance(injector, CombinationInjector):
         return CombinationInjector([restrict_to_diff(source, diff) for source in injector.sources])
     return RestrictedInjector(injector, diff)

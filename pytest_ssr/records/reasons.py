@@ -57,6 +57,9 @@ class ReasonCode(StrEnum):
     NOT_GRADED = "not-graded"
     WORKER_LOST = "worker-lost"
     INTERNAL_ERROR = "internal-error"
+    # There is nothing to measure.
+    NO_CODE_CHANGED = "no-code-changed"
+    OUT_OF_TIME = "out-of-time"
 
 
 _TEXTS: Mapping[ReasonCode, str] = {
@@ -89,6 +92,8 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_GRADED: "the attempt was cut off before it was graded",
     ReasonCode.WORKER_LOST: "the worker was lost",
     ReasonCode.INTERNAL_ERROR: "an unforeseen error",
+    ReasonCode.NO_CODE_CHANGED: "the solution changes no Python code that the tests import",
+    ReasonCode.OUT_OF_TIME: "the time for the task was over",
 }
 
 

@@ -7,30 +7,25 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.cli.commands.evaluation_plan import report_plan
-from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
-from harness.cli.rows import OpenElsewhere, open_work, rows_to_plan, with_store_rows
+from harness.cli.rows import open_work, rows_to_plan, with_store_rows
 from harness.cli.terminal import Terminal
-from harness.datasets import InstanceError
-from harness.evaluation.grading import fault_of
-from harness.evaluation.plan import Planner
+from harness.cli.unit_runs import run_units_of
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
 from harness.evaluation.rows_work import RowsWork, Unit
 from harness.evaluation.work import with_recording
-from harness.executors.protocol import TRIES, WorkerLostError, completed, is_remote
-from harness.executors.pytest_executor import require_xdist, run_units
+from harness.executors.pytest_executor import require_xdist
 from harness.exporters.store_rows import is_store
 from harness.records.attempt import Attempt, Status
 from harness.settings.commands import EvalSettings, RunSettings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import format_duration
-from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.reasons import Reason
 
 _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
 
@@ -61,7 +56,7 @@ def evaluate(settings: RunSettings | EvalSettings) -> int:
         with contextlib.ExitStack() as stack:
             # Write the results so far, however the run ends.
             stack.callback(lambda: _write(settings, given, work, progress, terminal))
-            _run_units(settings, work, progress)
+            run_units_of(settings, work, progress)
     finally:
         work.close()
     return _report(settings, work, progress, terminal)
@@ -92,14 +87,17 @@ class _Progress:
             self.terminal.echo(f"{len(stored)} of {len(self.units)} are from an earlier run")
         self._status()
 
-    def lose(self, name: str, reason: str) -> None:
-        """Record that a worker was lost while it ran a unit."""
-        unit = next(u for u in self.units if u.name == name)
-        self.fail(unit, Reason(ReasonCode.WORKER_LOST, reason))
+    def read(self, data: Mapping[str, Any]) -> Attempt:
+        """Return a result from its JSON."""
+        return Attempt.read(data)
 
     def fail(self, unit: Unit, reason: Reason) -> None:
         """Record that a unit has no grade."""
         self.take(unit.name, unit.without_grade(reason))
+
+    def receive(self, unit: Unit, result: Attempt) -> None:
+        """Record a unit's result from another machine, which does not have the prediction's trajectory."""
+        self.take(unit.name, with_recording(result, unit.recorded, unit.model))
 
     def take(self, name: str, result: Attempt) -> None:
         """Record a unit's result from a worker."""
@@ -117,64 +115,6 @@ class _Progress:
         cost = sum(r.cost_usd for r in self.results.values())
         money = f", ${cost:.2f}" if cost else ""
         self.terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
-
-
-def _run_units(settings: RunSettings | EvalSettings, work: RowsWork, progress: _Progress) -> None:
-    """Run the units without a stored result, the longest first."""
-    stored = {u.name: r for u in work.units if (r := work.stored(u)) is not None}
-    progress.begin(stored)
-    missing = [u for u in work.units if u.name not in stored]
-    elsewhere = is_remote(settings.evaluation.ray)
-    blocked = Planner(work.grader).blocked(
-        list({u.instance.id: u.instance for u in missing}.values()), elsewhere=elsewhere
-    )
-    work.grader.blocked = {name: reason.error for name, reason in blocked.items()}
-    # They have no grade, and are reported before the others are copied and built.
-    for unit in missing:
-        if unit.instance.id in blocked:
-            progress.take(unit.name, work.run(unit))
-    missing = [u for u in missing if u.instance.id not in blocked]
-    missing.sort(key=lambda u: -work.expected_s(u))
-    if missing and elsewhere:
-        _run_on_cluster(settings, work, missing, progress)
-    elif missing:
-        _run_here(settings, [u.name for u in missing], progress)
-
-
-def _run_here(settings: RunSettings | EvalSettings, names: Sequence[str], progress: _Progress) -> None:
-    """Run units in processes of this machine; those that lose their worker are run again."""
-    for _ in range(TRIES):
-        lost: dict[str, str] = {}
-        run_units(
-            (partial(open_work, settings), names),
-            progress.take,
-            lost.__setitem__,
-            jobs=settings.evaluation.jobs,
-            dist=settings.evaluation.dist,
-        )
-        if not lost:
-            return
-        names = list(lost)
-    for name, reason in lost.items():
-        progress.lose(name, reason)
-
-
-def _run_on_cluster(
-    settings: RunSettings | EvalSettings, work: RowsWork, units: Sequence[Unit], progress: _Progress
-) -> None:
-    run = settings.evaluation
-    work.opened = OpenElsewhere.of(settings)
-    with (
-        open_executor(run.ray, run.jobs, work.grader.store, progress.terminal) as executor,
-        executor.units(work) as started,
-    ):
-        for unit, future in completed(started, units):
-            try:
-                progress.take(unit.name, with_recording(future.result(), unit.recorded, unit.model))
-            except WorkerLostError as error:
-                progress.lose(unit.name, str(error))
-            except InstanceError as error:
-                progress.fail(unit, fault_of(error, unit.instance))
 
 
 def _write(

@@ -1,0 +1,35 @@
+"""Measure what a grade of a task costs, and what its audit does."""
+
+from __future__ import annotations
+
+import resource
+
+from harness.audit.card import Cost
+from harness.audit.soundness import run_task_tests
+from harness.datasets.instance_task import InstanceTask
+from pytest_ssr.sandbox.protocol import MIB
+
+_KIB_OF_MIB = 1024
+
+
+def cost_of(task: InstanceTask) -> Cost:
+    """Return what one run of a task's tests with the solution costs; raises SandboxError.
+
+    The memory is the most that one process uses, and unknown for a row's own command. The tests write the figure
+    themselves, so that nothing but a cost is read from it.
+    """
+    snapshot = task.runner.snapshot
+    size = sum((snapshot.directory / path).lstat().st_size for path in snapshot.files)
+    with task.runner.open(task.runner.original) as sandbox:
+        path = f"{sandbox.scratch}/ssr-memory"
+        sandbox.write(path, b"")
+        run = run_task_tests(task, sandbox, env={"SSR_MEMORY": path}, guests=("memory_probe",))
+        kib = sandbox.read(path, max_bytes=64)
+    memory_mib = round(int(kib) / _KIB_OF_MIB, 1) if kib.isdigit() else None
+    return Cost(round(run.seconds, 3), memory_mib, round(size / MIB, 3))
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds of this process, and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

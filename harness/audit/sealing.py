@@ -1,0 +1,13 @@
+"""Try forgeries."""
+
+from __future__ import annotations
+
+from harness.audit.card import Sealing
+from harness.datasets import Instance
+from harness.datasets.instance_task import InstanceTask
+from harness.evaluation.grading import Grader
+
+
+def row_sealing(grader: Grader, instance: Instance, task: InstanceTask, *, deadline: float) -> Sealing:
+    """Return which forgeries are accepted."""
+    return Sealing()

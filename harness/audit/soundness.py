@@ -1,0 +1,217 @@
+"""Repeat the reference runs of a task in other surroundings, and name the tests whose outcome depends on them.
+
+A sandbox has no network. The date is moved by libfaketime, if the sandbox has it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.audit.card import Cause, Condition, Soundness, Unsound, UnsteadyTest
+from harness.datasets.instance_task import InstanceTask
+from pytest_ssr.execution.command_runner import CommandRunner
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.suite import run_suite
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.sandbox.protocol import Limits, Sandbox
+
+REPEATS = (Condition.PLAIN, Condition.HASH_SEED, Condition.ORDER, Condition.CLOCK, Condition.TIME_ZONE)
+"""The surroundings of the five repeats."""
+_MORE, _MORE_S = 20, 8.0
+"""More repeats find tests that seldom fail: at most so many, in so many seconds."""
+_FAR_ZONE = "AAA-13:45"
+"""As POSIX writes zones, so that no database of zones is needed."""
+_YEARS_AHEAD, _NOW = "+1200d", "+0d"
+_CLOCK_LIBRARIES = "ls -1 /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1 2>/dev/null"
+_NETWORK_FILE = "ssr-network"
+_MOST_FOR_NETWORK = 8
+"""Tests that are run alone to find out whether they look for a network."""
+_CAUSES = {
+    Condition.HASH_SEED: Cause.HASH_SEED,
+    Condition.ORDER: Cause.ORDER,
+    Condition.CLOCK: Cause.CLOCK,
+    Condition.TIME_ZONE: Cause.TIME_ZONE,
+    Condition.AGAIN: Cause.LEFTOVERS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What one repeat is run in."""
+
+    condition: Condition
+    is_solved: bool
+    """Whether the code is that of the reference solution."""
+    seed: int = 1
+    """Of the hashes, or of the order."""
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The reference runs of a task, in surroundings of choice."""
+
+    task: InstanceTask
+    wrong: list[tuple[Surroundings, frozenset[str]]] = field(default_factory=list)
+    """Each run so far, with the tests that had another outcome than they should."""
+    _library: str | None = None
+
+    @property
+    def _runner(self) -> Runner:
+        return self.task.runner
+
+    def run(self, surroundings: Surroundings) -> frozenset[str]:
+        """Make a run, and return the tests that had another outcome than they should; raises SandboxError."""
+        failing, passing = self.task.tests.failing, self.task.tests.passing
+        if surroundings.is_solved:
+            wrong = (failing | passing) - self._passing(self._runner.original, surroundings, None)
+        else:
+            unsolved = self._runner.original.apply(self.task.artifact.bug)
+            wrong = failing & self._passing(unsolved, surroundings, failing)
+        self.wrong.append((surroundings, wrong))
+        return wrong
+
+    def _passing(self, state: CodebaseState, surroundings: Surroundings, only: frozenset[str] | None) -> frozenset[str]:
+        with self._runner.open(state) as sandbox:
+            if surroundings.condition is Condition.AGAIN:
+                self._run_in(sandbox, surroundings, only)
+            return self._run_in(sandbox, surroundings, only).passing
+
+    def _run_in(self, sandbox: Sandbox, surroundings: Surroundings, only: Collection[str] | None) -> SuiteRun:
+        condition, seed = surroundings.condition, surroundings.seed
+        env: Mapping[str, str] = {}
+        if condition is Condition.TIME_ZONE:
+            env = {"TZ": _FAR_ZONE}
+        elif condition is Condition.CLOCK:
+            env = self._clock(sandbox, _YEARS_AHEAD)
+        return run_task_tests(
+            self.task,
+            sandbox,
+            only,
+            hash_seed=seed if condition is Condition.HASH_SEED else 0,
+            order_seed=seed if condition is Condition.ORDER else None,
+            env=env,
+        )
+
+    def _clock(self, sandbox: Sandbox, offset: str) -> dict[str, str]:
+        return {"LD_PRELOAD": self._clock_library(sandbox), "FAKETIME": offset, "DONT_FAKE_MONOTONIC": "1"}
+
+    def _clock_library(self, sandbox: Sandbox) -> str:
+        if self._library is None:
+            found = sandbox.exec(["sh", "-c", _CLOCK_LIBRARIES], limits=Limits(wall_s=20.0))
+            self._library = next(iter(found.stdout.decode(errors="replace").split()), "")
+        return self._library
+
+    def can_move_clock(self) -> bool:
+        """Return whether the sandboxes of the task have libfaketime."""
+        with self._runner.open(self._runner.original) as sandbox:
+            return bool(self._clock_library(sandbox))
+
+    def not_passing_with_library(self) -> frozenset[str]:
+        """Return the tests that libfaketime alone makes fail, at the true date."""
+        with self._runner.open(self._runner.original) as sandbox:
+            run = run_task_tests(self.task, sandbox, None, env=self._clock(sandbox, _NOW))
+        return (self.task.tests.failing | self.task.tests.passing) - run.passing
+
+
+def run_task_tests(
+    task: InstanceTask, sandbox: Sandbox, only: Collection[str] | None = None, **options: Any
+) -> SuiteRun:
+    """Run the test files of a task in a sandbox. only: the tests to run; None: all. options: those of `run_suite`."""
+    runner, tests = task.runner, None
+    if only is not None and not isinstance(runner.test_runner, CommandRunner):
+        tests = Selection(sorted(only))
+    return run_suite(
+        sandbox,
+        runner.interpreter,
+        targets=[path for path in task.artifact.test_files if path in runner.snapshot.files],
+        options=runner.pytest_options,
+        limits=runner.limits_after(task.original_s),
+        selection=tests,
+        test_runner=runner.test_runner,
+        **options,
+    )
+
+
+def soundness_of(task: InstanceTask, *, deadline: float) -> Soundness:
+    """Repeat the reference runs of a task in other surroundings.
+
+    deadline: a time of `time.monotonic`, after which no further repeat begins. Raises SandboxError.
+    """
+    repeats = Repeats(task)
+    conditions: list[Condition] = []
+    for condition in (*REPEATS, Condition.AGAIN):
+        if time.monotonic() > deadline:
+            break
+        if condition is Condition.CLOCK and not repeats.can_move_clock():
+            continue
+        conditions.append(condition)
+        for is_solved in (True, False):
+            repeats.run(Surroundings(condition, is_solved))
+    _repeat_more(repeats, deadline)
+    unsteady = [*_unsteady(repeats), *network_tests(task, task.tests.set_aside)]
+    return Soundness(_problems(repeats, unsteady), tuple(unsteady), tuple(conditions), task.tests.set_aside)
+
+
+def _repeat_more(repeats: Repeats, deadline: float) -> None:
+    """Repeat quick runs more often, with other seeds."""
+    end = min(deadline, time.monotonic() + _MORE_S)
+    for number, condition in zip(range(_MORE), itertools.cycle(REPEATS[:3]), strict=False):
+        if time.monotonic() + repeats.task.original_s > end:
+            return
+        repeats.run(Surroundings(condition, is_solved=True, seed=number + 2))
+
+
+def _unsteady(repeats: Repeats) -> Iterator[UnsteadyTest]:
+    """Yield each test with another outcome, and why: each such run is repeated, and so is the plain one."""
+    deviating = [(surroundings, wrong) for surroundings, wrong in repeats.wrong if wrong]
+    if not deviating:
+        return
+    found: dict[str, dict[Cause, None]] = {}
+    for surroundings, wrong in deviating:
+        if surroundings.condition is Condition.CLOCK:
+            wrong -= repeats.not_passing_with_library()
+        if not wrong:
+            continue
+        again = repeats.run(surroundings)
+        repeats.run(Surroundings(Condition.PLAIN, surroundings.is_solved))
+        for test in sorted(wrong):
+            cause = _CAUSES.get(surroundings.condition) if test in again else None
+            found.setdefault(test, {})[cause or Cause.FLICKERS] = None
+    plain = [wrong for surroundings, wrong in repeats.wrong if surroundings.condition is Condition.PLAIN]
+    flickering = frozenset[str]().union(*plain)
+    for test, causes in sorted(found.items()):
+        is_by_chance = test in flickering or Cause.FLICKERS in causes
+        yield from (UnsteadyTest(test, cause) for cause in ([Cause.FLICKERS] if is_by_chance else causes))
+
+
+def _problems(repeats: Repeats, unsteady: Sequence[UnsteadyTest]) -> tuple[Unsound, ...]:
+    problems = []
+    failing = repeats.task.tests.failing
+    in_order = [(s, wrong) for s, wrong in repeats.wrong if s.condition is not Condition.ORDER]
+    if any(not surroundings.is_solved and wrong >= failing for surroundings, wrong in in_order):
+        problems.append(Unsound.EMPTY_RESOLVES)
+    if any(test.cause not in (Cause.ORDER, Cause.NETWORK) for test in unsteady):
+        problems.append(Unsound.UNSTEADY)
+    return tuple(problems)
+
+
+def network_tests(task: InstanceTask, tests: Sequence[str]) -> list[UnsteadyTest]:
+    """Return those of some tests, which do not pass with the reference solution, that look for a network.
+
+    Each is run alone; at most eight are. Raises SandboxError.
+    """
+    found = []
+    for test in tests[:_MOST_FOR_NETWORK]:
+        with task.runner.open(task.runner.original) as sandbox:
+            path = f"{sandbox.scratch}/{_NETWORK_FILE}"
+            sandbox.write(path, b"")
+            run_task_tests(task, sandbox, [test], env={"SSR_NETWORK": path}, guests=("network_probe",))
+            if sandbox.read(path):
+                found.append(UnsteadyTest(test, Cause.NETWORK))
+    return found

@@ -1,0 +1,40 @@
+"""Write the tests by which survivors are proven as patches that add test files, one patch for each task."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.audit.card import Card
+from harness.storage.atomic_write import write_bytes
+from pytest_ssr.patch import FileEntry, Patch, make_patch
+
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+def write_patches(folder: Path, cards: Sequence[Card]) -> list[Path]:
+    """Write a patch for each task with proven survivors; return their paths. Raises OSError."""
+    paths = []
+    for card in cards:
+        patch = additional_tests(card)
+        if patch.files:
+            path = folder / f"{_UNSAFE.sub('_', card.task)}.diff"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, patch.data)
+            paths.append(path)
+    return paths
+
+
+def additional_tests(card: Card) -> Patch:
+    """Return the patch that adds the tests of a task's survivors, a file for each, beside the tests of the code."""
+    changes = card.sharp.changes if card.sharp is not None else ()
+    tests = dict.fromkeys((change.test_file, change.test) for change in changes if change.is_proven)
+    added = {}
+    for number, (file, test) in enumerate(tests, 1):
+        folder, name = posixpath.split(file)
+        stem = name.removesuffix(".py").removeprefix("test_").removesuffix("_test")
+        path = posixpath.join(folder, f"test_{stem}_audit_{number}.py")
+        added[path] = (None, FileEntry(test.encode(), 0o100644))
+    return make_patch(added)
