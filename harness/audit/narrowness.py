@@ -12,7 +12,7 @@ import io
 import keyword
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.audit.card import Narrowness, TokenKind, UnknownToken
 from harness.datasets.instance_task import InstanceTask
@@ -26,7 +26,7 @@ _OF_PYTHON = frozenset((*keyword.kwlist, *dir(builtins)))
 _MOST_FILE_BYTES, _MOST_REPOSITORY_BYTES = 2 << 20, 256 << 20
 _WORD = re.compile(r"[^\W\d]\w*")
 _SPACE = re.compile(r"\s+")
-_Tokens = Mapping[tuple[TokenKind, str], None]
+_Token = tuple[TokenKind, str]
 
 
 def narrowness_of(task: InstanceTask) -> Narrowness:
@@ -34,34 +34,52 @@ def narrowness_of(task: InstanceTask) -> Narrowness:
 
     A task without a statement, or whose tests the repository already has, cannot be judged: nobody sees less than all.
     """
-    instance = task.instance
-    if not instance.statement.strip() or not instance.test_patch.files:
+    instance, solved = task.instance, task.runner.original
+    if not instance.test_patch.files:
         return Narrowness(is_known=False)
-    solved = task.runner.original
     before = solved.apply(task.artifact.bug).apply(task.artifact.weaken)
-    solution = _added_tokens(instance.patch, solved)
-    tests: dict[tuple[TokenKind, str], dict[str, None]] = {}
-    for change in instance.test_patch.files:
-        for token in _tokens_of_file(change.path, solved, instance.test_patch):
-            if token in solution:
-                tests.setdefault(token, {})[change.path] = None
-    unknown = _not_said(list(tests), instance.statement, before)
-    return Narrowness(
-        tuple(UnknownToken(kind, text, tuple(tests[kind, text])) for kind, text in unknown[:_MOST_TOKENS])
-    )
+    tests = {
+        path: [token for line, token in tokens if line in lines]
+        for path, lines, tokens in _files(instance.test_patch, solved)
+    }
+    return _narrowness(tests, instance.patch, solved, before, instance.statement)
 
 
-def _added_tokens(patch: Patch, solved: CodebaseState) -> _Tokens:
-    return {token: None for change in patch.files for token in _tokens_of_file(change.path, solved, patch)}
+def narrowness_of_texts(
+    tests: Mapping[str, bytes], solution: str, solved: CodebaseState, before: CodebaseState, statement: str
+) -> Narrowness:
+    """Return the same for tests that are files of their own, by their names. solution: a diff from `before`."""
+    patch = Patch.parse(solution.encode("utf-8", "surrogateescape"))
+    by_path = {path: [token for _, token in _tokens(data)] for path, data in tests.items()}
+    return _narrowness(by_path, patch, solved, before, statement)
 
 
-def _tokens_of_file(path: str, solved: CodebaseState, patch: Patch) -> _Tokens:
-    """Return the names and texts on the lines that a patch adds to a file."""
-    entry = solved.entry(path)
-    lines = {line for change in patch.files if change.path == path for hunk in change.hunks for line in _added(hunk)}
-    if entry is None or not path.endswith(".py"):
-        return {}
-    return {token: None for line, token in _tokens(entry.data) if line in lines}
+def _narrowness(
+    tests: Mapping[str, Sequence[_Token]],
+    solution: Patch,
+    solved: CodebaseState,
+    before: CodebaseState,
+    statement: str,
+) -> Narrowness:
+    if not statement.strip() or not any(tests.values()):
+        return Narrowness(is_known=False)
+    own = {token for _, lines, tokens in _files(solution, solved) for line, token in tokens if line in lines}
+    users: dict[_Token, dict[str, None]] = {}
+    for path, tokens in tests.items():
+        for token in tokens:
+            if token in own:
+                users.setdefault(token, {})[path] = None
+    unknown = _not_said(list(users), statement, before)[:_MOST_TOKENS]
+    return Narrowness(tuple(UnknownToken(kind, text, tuple(users[kind, text])) for kind, text in unknown))
+
+
+def _files(patch: Patch, solved: CodebaseState) -> Iterator[tuple[str, set[int], Iterator[tuple[int, _Token]]]]:
+    """Yield the path, the lines that a patch adds, and the tokens of each Python file of a patch."""
+    for change in patch.files:
+        entry = solved.entry(change.path)
+        if entry is not None and change.path.endswith(".py"):
+            lines = {line for hunk in change.hunks for line in _added(hunk)}
+            yield change.path, lines, _tokens(entry.data)
 
 
 def _added(hunk: Hunk) -> Iterator[int]:
@@ -74,7 +92,7 @@ def _added(hunk: Hunk) -> Iterator[int]:
             number += 1
 
 
-def _tokens(data: bytes) -> Iterator[tuple[int, tuple[TokenKind, str]]]:
+def _tokens(data: bytes) -> Iterator[tuple[int, _Token]]:
     """Yield the names and the texts of Python source with their lines, until the source ends or is damaged."""
     try:
         for token in tokenize.tokenize(io.BytesIO(data).readline):
@@ -98,9 +116,7 @@ def _text(source: str) -> str:
     return text if len(text) >= _LEAST else ""
 
 
-def _not_said(
-    tokens: list[tuple[TokenKind, str]], statement: str, before: CodebaseState
-) -> list[tuple[TokenKind, str]]:
+def _not_said(tokens: list[_Token], statement: str, before: CodebaseState) -> list[_Token]:
     """Return the tokens that neither the statement nor a file of the repository contains."""
     left = _without_said(tokens, statement)
     read = 0
@@ -115,7 +131,7 @@ def _not_said(
     return left
 
 
-def _without_said(tokens: list[tuple[TokenKind, str]], text: str) -> list[tuple[TokenKind, str]]:
+def _without_said(tokens: list[_Token], text: str) -> list[_Token]:
     words = set(_WORD.findall(text)) if any(kind is TokenKind.NAME for kind, _ in tokens) else set()
     flat = _SPACE.sub(" ", text) if any(kind is TokenKind.TEXT for kind, _ in tokens) else ""
     return [

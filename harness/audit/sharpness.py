@@ -29,7 +29,7 @@ from pytest_ssr.records.suggested_test import SuggestedTest
 from pytest_ssr.storage.store import Store
 from pytest_ssr.suggestions.suggest import Suggester
 
-_OPERATORS = "mutation,removal"
+OPERATORS = "mutation,removal"
 _REVERTED = "revert-hunk"
 _RELEASE = re.compile(r"_*version_*|_*about_*|_*release_*")
 """Modules that hold the number of a release, which no test should demand."""
@@ -91,8 +91,8 @@ def _campaign(task: InstanceTask, store: Store, unsolved: CodebaseState, diff: P
             store,
             [
                 GivenInjector(own),
-                *(OwnLines(injector, diff) for injector in load_injectors(_OPERATORS)),
-                *load_injectors(_OPERATORS),
+                *(OwnLines(injector, diff) for injector in load_injectors(OPERATORS)),
+                *load_injectors(OPERATORS),
             ],
             seed=0,
             tests=files,

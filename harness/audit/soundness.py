@@ -23,8 +23,8 @@ from pytest_ssr.sandbox.protocol import Limits, Sandbox
 
 REPEATS = (Condition.PLAIN, Condition.HASH_SEED, Condition.ORDER, Condition.CLOCK, Condition.TIME_ZONE)
 """The surroundings of the five repeats."""
-_MORE, _MORE_S = 20, 8.0
-"""More repeats find tests that seldom fail: at most so many, in so many seconds."""
+_MORE, _MORE_S = 20, 20.0
+"""More repeats find tests that seldom fail: at most so many, as far as so many seconds of tests allow."""
 _FAR_ZONE = "AAA-13:45"
 """As POSIX writes zones, so that no database of zones is needed."""
 _YEARS_AHEAD, _NOW = "+1200d", "+0d"
@@ -59,6 +59,8 @@ class Repeats:
     task: InstanceTask
     wrong: list[tuple[Surroundings, frozenset[str]]] = field(default_factory=list)
     """Each run so far, with the tests that had another outcome than they should."""
+    seconds: float = 0.0
+    """The least that a run has taken, but at least a tenth; 0 before the first run."""
     _library: str | None = None
 
     @property
@@ -80,7 +82,9 @@ class Repeats:
         with self._runner.open(state) as sandbox:
             if surroundings.condition is Condition.AGAIN:
                 self._run_in(sandbox, surroundings, only)
-            return self._run_in(sandbox, surroundings, only).passing
+            run = self._run_in(sandbox, surroundings, only)
+        self.seconds = max(0.1, min(self.seconds or run.seconds, run.seconds))
+        return run.passing
 
     def _run_in(self, sandbox: Sandbox, surroundings: Surroundings, only: Collection[str] | None) -> SuiteRun:
         condition, seed = surroundings.condition, surroundings.seed
@@ -160,9 +164,9 @@ def soundness_of(task: InstanceTask, *, deadline: float) -> Soundness:
 
 def _repeat_more(repeats: Repeats, deadline: float) -> None:
     """Repeat quick runs more often, with other seeds."""
-    end = min(deadline, time.monotonic() + _MORE_S)
-    for number, condition in zip(range(_MORE), itertools.cycle(REPEATS[:3]), strict=False):
-        if time.monotonic() + repeats.task.original_s > end:
+    count = min(_MORE, int(_MORE_S / repeats.seconds))
+    for number, condition in zip(range(count), itertools.cycle(REPEATS[:3]), strict=False):
+        if time.monotonic() > deadline:
             return
         repeats.run(Surroundings(condition, is_solved=True, seed=number + 2))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.audit.card import Card, Soundness, Unsound
+from harness.audit.harbor import harbor_card
 from harness.audit.narrowness import narrowness_of
 from harness.audit.resources import cost_of, cpu_s
 from harness.audit.sealing import row_sealing
@@ -62,6 +63,10 @@ class AuditWork(RowUnits[Card]):
         if instance.invalid:
             return Card(instance.id, problem=invalid_reason(instance))
         try:
+            if instance.harbor is not None:
+                opened, begin = self.grader.harbor_task(instance), time.monotonic()
+                report = self._reporter(instance)
+                return harbor_card(opened, most=self.changes, begin=begin, time_s=self.time_s, report=report)
             return self._audited_row(instance, self.grader.task(instance))
         except ReferenceFailsError as error:
             unsteady = network_tests(error.task, error.tests) if error.task is not None else []

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.instance import EmptyResolvesError, Instance, InstanceError, ReferenceFailsError
 from harness.diffs import apply_diff
 from harness.harbor.containers import Engine, temporary_folder
 from harness.harbor.task import TaskError
@@ -212,7 +212,7 @@ def _run_reference(instance: Instance, trial: Trial, store: Store) -> _Reference
     if trial.task.has_solution:
         reference = _solved(instance, trial, begin, reference, store)
     if _is_resolved(trial.grade([])):
-        raise InstanceError(f"{instance.id}: its verifier gives the whole reward for nothing at all")
+        raise EmptyResolvesError(f"{instance.id}: its verifier gives the whole reward for nothing at all", ())
     return reference
 
 
@@ -233,9 +233,8 @@ def _solved(instance: Instance, trial: Trial, begin: Snapshot, known: _Reference
         hint = f"; it changes what is no part of the work: {abbreviate(elsewhere)}" if elsewhere else ""
         shown = " ".join(result.log.split())[-_SHOWN:]
         printed = f"; the verifier printed: ... {shown}" if shown else ""
-        raise InstanceError(
-            f"{instance.id}: its reference solution is not resolved: {_reason(result).text}{hint}{printed}"
-        )
+        message = f"its reference solution is not resolved: {_reason(result).text}{hint}{printed}"
+        raise ReferenceFailsError(f"{instance.id}: {message}", ())
     return replace(known, solved=solved.tree_hash, text=diffs[0] if len(diffs) == 1 else series(diffs))
 
 
