@@ -4,7 +4,6 @@ Input: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, the
 Output: one JSON object per line: begin, collected, collect-error, start, done, end.
 """
 
-import argparse
 import gc
 import os
 import sys
@@ -53,12 +52,18 @@ def add_absent_options(parser, options):
         absent.append(("-n", {"dest": "numprocesses"}))
         used.add("-n")
     for name, settings in absent:
-        try:
-            if name in used:
-                group._addoption(name, **settings)
-        except (argparse.ArgumentError, ValueError):
-            # Its plugin is installed.
-            continue
+        if name in used and not _is_known(parser, name, settings):
+            group._addoption(name, **settings)
+
+
+def _is_known(parser, name, settings):
+    """Return whether the parser has an option, because its plugin is installed."""
+    # A second option of that name is refused only when the parser is used, with some releases of pytest.
+    values = [] if "action" in settings else ["1"]
+    try:
+        return name not in parser.parse_known_and_unknown_args([name] + values)[1]
+    except (Exception, SystemExit):
+        return True
 
 
 def kept_options(parser, options):
