@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -12,6 +10,7 @@ from xml.etree import ElementTree
 
 from harness.leaderboard.board import Board
 from harness.leaderboard.columns import TABLES, Column, outcome_text
+from harness.leaderboard.document import document
 from harness.leaderboard.escaping import for_html, short
 from harness.leaderboard.plots import NARROW, WIDE, Ink, Plot, RenderedPlot, plots, render
 
@@ -83,24 +82,13 @@ _ALWAYS_SHOWN = frozenset(f"{key}_by_task" for key in _MAIN)
 def page(board: Board, *, title: str = "Leaderboard") -> str:
     """Return the page as HTML. Text from runs is escaped, and its content security policy allows no other script."""
     style, script = (resources.files("harness.leaderboard").joinpath(f"page.{e}").read_text() for e in ("css", "js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    parts = [
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{for_html(title)}</title><style>{style}</style></head><body>",
-        f'<header><h1>{for_html(title)}</h1><button id="theme" type="button" hidden>theme: auto</button></header>',
+    body = [
         *_opening(board),
         *(part for table in TABLES for part in _table(board, *table)),
         *_plots(board),
         *_tasks(board),
-        f"<script>{script}</script></body></html>\n",
     ]
-    return "\n".join(parts)
+    return document(title, body, styles=[style], scripts=[script])
 
 
 def _opening(board: Board) -> Iterator[str]:
