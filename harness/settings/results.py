@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from harness.models.urls import masked
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
-from harness.settings.sections import SelectionSettings, jobs_option, rule_option
+from harness.settings.sections import CardSettings, SelectionSettings, jobs_option, rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import FRACTION, INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
@@ -88,6 +88,7 @@ class LeaderboardSettings(CommandSettings):
         (), "SOLVER=DAY", "release date (2026-01-31) of a solver's model: older tasks are flagged; can be repeated"
     )
     instances: str = option("", "DATASET", "dataset with the creation dates of tasks", is_own=True)
+    cards: CardSettings = section(CardSettings)
     submission: SubmissionSettings = section(SubmissionSettings)
 
 
@@ -217,6 +218,7 @@ class ExportSettings(CommandSettings):
     )
     licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
     filters: FilterSettings = section(FilterSettings)
+    cards: CardSettings = section(CardSettings)
     admission: AdmissionSettings = section(AdmissionSettings)
     samples: Literal["step", "segment"] = option(
         "step", "UNIT", "samples of slime: one per reply, or per token sequence"
