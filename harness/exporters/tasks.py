@@ -383,6 +383,7 @@ SWE_RL = Format(
     _swe_rl,
     _swe_rl_of,
     of_tasks=True,
+    facts=("metadata",),
     notes=("metadata.instance is the SWE-bench row, with tests as lists.",),
 )
 ARTIFACTS = Format(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -248,10 +248,16 @@ class ExportSettings(CommandSettings):
     @property
     def form(self) -> Format:
         """The format; plugins are loaded only for theirs."""
+        from harness.exporters.audited import audited_format
         from harness.exporters.formats import FORMATS, formats_of
         from pytest_ssr.installed_plugins import load_extensions
 
-        return FORMATS.get(self.format) or formats_of(load_extensions())[self.format]
+        form = FORMATS.get(self.format) or formats_of(load_extensions())[self.format]
+        return audited_format(form) if self.cards.audit is not None else form
+
+    def filters_for(self, form: Format) -> Filters:
+        """Return the filters of an export in a format, with the cards of an audit. See `FilterSettings.of`."""
+        return replace(self.filters.of(form), audit=self.cards.choice())
 
     def choices_for(self, form: Format) -> Choices:
         """Return the choices about rows; raises SettingsError for one that the format does not use."""
