@@ -105,13 +105,14 @@ def test_rollouts_of_injectors_count_to_their_bug_and_those_without_a_bug_stay(
     for number, bug in enumerate(("t2", "t3", None)):
         injected(bugs, number, bug)
     out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
-    more = ("--role", "injector", "--audit", audit)
+    more = ("--role", "injector", "--audit", audit, "--min-sharpness", "0.5")
     assert export(bugs, "--format", "rollouts", "--out", out, *more) == 0
     assert {row["task"].get("artifact"): row["task"]["audit"] for row in lines(out)} == {"t2": 0.8, None: None}
     assert export(out, "--format", "rollouts", "--out", again, *more) == 0
     assert lines(again) == lines(out)
-    assert export(bugs, "--format", "bc", "--min-reward", "-2", "--out", out, *more) == 0
-    assert {row["rollout_id"]: row["audit"] for row in lines(out)} == {key_of("campaign", 2): None}
+    assert export(bugs, "--format", "atif", "--out", out, *more) == 0
+    found = {row["extra"]["task"].get("artifact"): row["extra"]["task"]["audit"] for row in lines(out)}
+    assert found == {"t2": 0.8, None: None}
 
 
 def injected(folder: Path, number: int, bug: str | None) -> None:
