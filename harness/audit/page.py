@@ -333,8 +333,8 @@ def _sharp_part(sharp: Sharpness | None) -> Iterator[str]:
 
 
 def _place(change: SolutionChange) -> str:
-    where = f"{change.path}:{change.line}" + (f" {change.scope}" if change.scope else "")
-    return f"{_code(where)} {for_html(change.operator)}: {for_html(change.detail)}"
+    place = f"{change.path}:{change.line}" + (f" {change.scope}" if change.scope else "")
+    return f"{_code(place)} {for_html(change.operator)}: {for_html(change.detail)}"
 
 
 def _survivor(change: SolutionChange) -> str:

@@ -13,7 +13,7 @@ class LeftOut(StrEnum):
     """Why a task does not pass an audit."""
 
     NOT_AUDITED = "not-audited"
-    """There is no card of it, or the card says that it could not be audited."""
+    """It has no card, or a card without an audit."""
     NOT_SOUND = "not-sound"
     SHARPNESS_UNKNOWN = "sharpness-unknown"
     NOT_SHARP = "not-sharp"
