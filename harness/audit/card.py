@@ -143,6 +143,17 @@ class Sharpness:
         return sum(change.status is status for change in self.changes)
 
     @property
+    def survivors(self) -> tuple[SolutionChange, ...]:
+        """The changes that no test notices, those with a proof first."""
+        found = [c for c in self.changes if c.status in (ChangeStatus.SURVIVED, ChangeStatus.NOT_REACHED)]
+        return tuple(sorted(found, key=lambda change: not change.is_proven))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the time was over before all changes were tried."""
+        return self.planned > len(self.changes)
+
+    @property
     def noticed(self) -> int:
         """How many changes the tests notice."""
         return self.count(ChangeStatus.NOTICED)
@@ -233,6 +244,11 @@ class Sealing:
     def accepted(self) -> tuple[str, ...]:
         """The forgeries that the task's own verifier accepts."""
         return tuple(result.forgery for result in self.forgeries if result.own)
+
+    @property
+    def tried(self) -> int:
+        """How many forgeries the task's own verifier has graded."""
+        return sum(result.own is not None for result in self.forgeries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class Repeats:
     task: InstanceTask
     wrong: list[tuple[Surroundings, frozenset[str]]] = field(default_factory=list)
     """Each run so far, with the tests that had another outcome than they should."""
+    passed: dict[Condition, set[str]] = field(default_factory=dict)
+    """The tests that passed with the solution at least once."""
     seconds: float = 0.0
     """The least that a run has taken, but at least a tenth; 0 before the first run."""
     _library: str | None = None
@@ -71,7 +73,9 @@ class Repeats:
         """Make a run, and return the tests that had another outcome than they should; raises SandboxError."""
         failing, passing = self.task.tests.failing, self.task.tests.passing
         if surroundings.is_solved:
-            wrong = (failing | passing) - self._passing(self._runner.original, surroundings, None)
+            passed = self._passing(self._runner.original, surroundings, None)
+            self.passed.setdefault(surroundings.condition, set()).update(passed)
+            wrong = (failing | passing) - passed
         else:
             unsolved = self._runner.original.apply(self.task.artifact.bug)
             wrong = failing & self._passing(unsolved, surroundings, failing)
@@ -158,7 +162,9 @@ def soundness_of(task: InstanceTask, *, deadline: float) -> Soundness:
         for is_solved in (True, False):
             repeats.run(Surroundings(condition, is_solved))
     _repeat_more(repeats, deadline)
-    unsteady = [*_unsteady(repeats), *network_tests(task, task.tests.set_aside)]
+    unsteady = [*_unsteady(repeats), *_unsteady_among(repeats, task.tests.set_aside)]
+    known = {test.test for test in unsteady}
+    unsteady += network_tests(task, [test for test in task.tests.set_aside if test not in known])
     return Soundness(_problems(repeats, unsteady), tuple(unsteady), tuple(conditions), task.tests.set_aside)
 
 
@@ -192,6 +198,28 @@ def _unsteady(repeats: Repeats) -> Iterator[UnsteadyTest]:
     for test, causes in sorted(found.items()):
         is_by_chance = test in flickering or Cause.FLICKERS in causes
         yield from (UnsteadyTest(test, cause) for cause in ([Cause.FLICKERS] if is_by_chance else causes))
+
+
+def _unsteady_among(repeats: Repeats, failed: Sequence[str]) -> Iterator[UnsteadyTest]:
+    """Yield those of some tests, which did not pass in the run that found the tests of the row, that did pass later."""
+    for test in failed:
+        passed = [condition for condition, tests in repeats.passed.items() if test in tests]
+        if passed:
+            cause = Cause.FLICKERS if Condition.PLAIN in passed else _CAUSES[passed[0]]
+            yield UnsteadyTest(test, cause)
+
+
+def unsteady_failures(task: InstanceTask, tests: Sequence[str]) -> list[UnsteadyTest]:
+    """Return those of some tests, which did not pass with the reference solution, that pass now and then, or look for
+    a network. Raises SandboxError.
+    """
+    repeats = Repeats(task)
+    for condition in REPEATS:
+        if condition is not Condition.CLOCK or repeats.can_move_clock():
+            repeats.run(Surroundings(condition, is_solved=True))
+    unsteady = list(_unsteady_among(repeats, tests))
+    known = {test.test for test in unsteady}
+    return unsteady + network_tests(task, [test for test in tests if test not in known])
 
 
 def _problems(repeats: Repeats, unsteady: Sequence[UnsteadyTest]) -> tuple[Unsound, ...]:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.audit.card import Card, Soundness, Unsound
+from harness.audit.card import Card, Cause, Soundness, Unsound
 from harness.audit.harbor import harbor_card
 from harness.audit.narrowness import narrowness_of
 from harness.audit.resources import cost_of, cpu_s
 from harness.audit.sealing import row_sealing
 from harness.audit.sharpness import sharpness_of
-from harness.audit.soundness import network_tests, soundness_of
+from harness.audit.soundness import soundness_of, unsteady_failures
 from harness.datasets import Instance
 from harness.datasets.instance import EmptyResolvesError, ReferenceFailsError
 from harness.datasets.instance_task import InstanceTask
@@ -69,8 +69,11 @@ class AuditWork(RowUnits[Card]):
                 return harbor_card(opened, most=self.changes, begin=begin, time_s=self.time_s, report=report)
             return self._audited_row(instance, self.grader.task(instance))
         except ReferenceFailsError as error:
-            unsteady = network_tests(error.task, error.tests) if error.task is not None else []
-            sound = Soundness((Unsound.REFERENCE_FAILS,), tuple(unsteady), set_aside=error.tests)
+            unsteady = unsteady_failures(error.task, error.tests) if error.task is not None else []
+            problems = [Unsound.REFERENCE_FAILS]
+            if any(test.cause is not Cause.NETWORK for test in unsteady):
+                problems.append(Unsound.UNSTEADY)
+            sound = Soundness(tuple(problems), tuple(unsteady))
             return Card(instance.id, problem=fault_of(error, instance), sound=sound)
         except EmptyResolvesError as error:
             return Card(instance.id, problem=fault_of(error, instance), sound=Soundness((Unsound.EMPTY_RESOLVES,)))

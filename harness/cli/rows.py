@@ -17,7 +17,7 @@ from harness.datasets import Instance
 from harness.datasets.environments import Environments
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
-from harness.evaluation.predictions import read_predictions, require_name
+from harness.evaluation.predictions import Prediction, read_predictions, require_name
 from harness.evaluation.reports import write_lines
 from harness.evaluation.rows_work import RowsWork, RowUnits, Unit
 from harness.evaluation.work import PredictionWork, RolloutWork
@@ -26,6 +26,7 @@ from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import rows_of
 from harness.models.factory import is_model
 from harness.models.protocol import label_of
+from harness.records.task_choice import ChoiceCounts, TaskChoice
 from harness.settings.commands import AuditSettings, EvalSettings, RunSettings
 from harness.settings.sections import EvaluationSettings
 from harness.storage.rebuilt import REPOSITORIES
@@ -77,32 +78,71 @@ def open_work(settings: RowSettings, report: Callable[[str], None] = lambda _: N
     report: called with each mismatch, and with what a server lacks; neither is an error.
     """
     run = settings.evaluation
-    store, instances = _open_rows(run)
+    rows = _open_rows(run, report)
+    work: RowsWork
     if isinstance(settings, EvalSettings):
-        predictions = read_predictions(settings.predictions, instances, report)
-        return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
-    if isinstance(settings, AuditSettings):
-        return _open_audit(settings, store, instances)
-    return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True, report=report)
+        predictions = rows.predictions(settings.predictions, report)
+        work = PredictionWork.of(_open_grader(settings, rows.store, keep_trees=False), predictions, rows.kept)
+    elif isinstance(settings, AuditSettings):
+        return _open_audit(settings, rows.store, rows.kept)
+    else:
+        work = _open_rollouts(settings, rows.store, rows.kept, workers=run.jobs, keep_trees=True, report=report)
+    work.counts = rows.counts
+    return work
 
 
 def rows_to_plan(
     settings: RowSettings, report: Callable[[str], None] = lambda _: None
 ) -> tuple[Grader, Sequence[Instance]]:
     """Return the grader of a run, and the rows that it would grade; opens no solver. See `open_work`."""
-    store, instances = _open_rows(settings.evaluation)
+    rows = _open_rows(settings.evaluation, report)
+    instances: Sequence[Instance] = rows.kept
     if isinstance(settings, EvalSettings):
-        predicted = {p.instance_id for p in read_predictions(settings.predictions, instances, report)}
+        predicted = {p.instance_id for p in rows.predictions(settings.predictions, report)}
         instances = [i for i in instances if i.id in predicted]
-    return _open_grader(settings, store, keep_trees=isinstance(settings, RunSettings)), instances
+    return _open_grader(settings, rows.store, keep_trees=isinstance(settings, RunSettings)), instances
 
 
-def _open_rows(run: EvaluationSettings) -> tuple[Store, list[Instance]]:
-    instances = chosen_rows(run.dataset, run.selection)
-    if any(instance.harbor is not None for instance in instances):
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a run."""
+
+    store: Store
+    selected: Sequence[Instance]
+    kept: Sequence[Instance]
+    """Those that no audit leaves out."""
+    counts: ChoiceCounts | None
+
+    def predictions(self, source: str, report: Callable[[str], None]) -> list[Prediction]:
+        """Return the predictions for the rows that are kept; one for another selected row is no mismatch."""
+        kept = {instance.id for instance in self.kept}
+        return [p for p in read_predictions(source, self.selected, report) if p.instance_id in kept]
+
+
+def _open_rows(run: EvaluationSettings, report: Callable[[str], None]) -> _Rows:
+    selected = chosen_rows(run.dataset, run.selection)
+    kept, counts = _audited(selected, run.cards.choice())
+    if counts is not None:
+        report(counts.line)
+    if any(instance.harbor is not None for instance in kept):
         require_own_containers(run.instances, run.execution)
     require_own_images(run.instances, run.execution)
-    return Store(run.store or run.out / ".ssr"), instances
+    return _Rows(Store(run.store or run.out / ".ssr"), selected, kept, counts)
+
+
+def _audited(
+    instances: Sequence[Instance], choice: TaskChoice | None
+) -> tuple[Sequence[Instance], ChoiceCounts | None]:
+    """Return the rows that an audit does not leave out; raises SettingsError if it leaves out all of them."""
+    if choice is None:
+        return instances, None
+    counts = ChoiceCounts(choice)
+    kept = [instance for instance in instances if counts.keeps(instance.id, instance.artifact_id)]
+    if instances and not kept:
+        raise SettingsError(
+            f"{counts.line}: nothing is left; name the cards of these tasks, or a lower --min-sharpness", option="audit"
+        )
+    return kept, counts
 
 
 def _open_grader(settings: RowSettings, store: Store, *, keep_trees: bool) -> Grader:

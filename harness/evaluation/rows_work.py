@@ -19,6 +19,7 @@ from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
 from harness.harbor.reading import read_task
 from harness.records.attempt import Attempt
+from harness.records.task_choice import ChoiceCounts
 from harness.rollouts.attempts_work import MACHINE_FAULTS, machine_fault
 from pytest_ssr.errors import SandboxError, StoreWriteError, os_error_advice
 from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
@@ -86,6 +87,8 @@ class RowUnits(ABC, Generic[_R]):
     units: Sequence[Unit]
     opened: OpenRows | None = field(default=None, kw_only=True)
     """Opens the same run elsewhere."""
+    counts: ChoiceCounts | None = field(default=None, kw_only=True)
+    """How many rows an audit leaves out; None without one."""
 
     @abstractmethod
     def stored(self, unit: Unit) -> _R | None:

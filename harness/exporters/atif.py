@@ -145,5 +145,6 @@ ATIF = Format(
     },
     _trajectories,
     rewarded=False,
+    facts=("extra", "task"),
     notes=("A step holds all tokens of its prompt, so the size of a row grows with the square of the turns.",),
 )

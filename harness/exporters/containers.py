@@ -86,6 +86,7 @@ SLIME_PROMPTS = Format(
     _rows,
     _row_of,
     of_tasks=True,
+    facts=("metadata",),
     notes=(
         "An image contains one project: with --image, export only tasks of that project.",
         "Rows of datasets are for the protocol `swebench` of the example, or for our own adapter, by their label.",

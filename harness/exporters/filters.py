@@ -9,6 +9,7 @@ from typing import Any
 from harness.exporters.protocol import Task
 from harness.exporters.record import ROLES, Record
 from harness.exporters.skipped import SkipCode, SkippedError
+from harness.records.task_choice import TaskChoice
 from pytest_ssr.errors import SettingsError
 
 
@@ -31,6 +32,8 @@ class Filters:
     """Of the longest call: prompt and reply."""
     on_policy: bool = False
     no_flags: bool = False
+    audit: TaskChoice | None = None
+    """Which tasks pass an audit; what is of no task, such as the rollout of an injector without a bug, is kept."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError, naming the option, for bounds that exclude everything."""
@@ -96,18 +99,21 @@ class Filters:
             return SkipCode.OFF_POLICY
         if self.no_flags and data["flags"]:
             return SkipCode.FLAGGED
-        return self._of_task(str(data["task"].get("strategy", "")), data["task"].get("solve_rate"))
+        return self._of_task(str(data["task"].get("strategy", "")), data["task"].get("solve_rate"), record.bug)
 
     def require_task(self, task: Task) -> None:
         """Raise SkippedError for an artifact that the filters exclude."""
-        if code := self._of_task(task.strategy, task.solve_rate):
+        if code := self._of_task(task.strategy, task.solve_rate, task.id):
             raise SkippedError(code)
 
-    def refusal_of_instance(self) -> SkipCode | None:
-        """Return the reason why the filters exclude the instances of datasets, which no strategy has made."""
-        return self._of_task("", None)
+    def refusal_of_instance(self, *names: str) -> SkipCode | None:
+        """Return the reason why the filters exclude an instance of a dataset, which no strategy has made.
 
-    def _of_task(self, strategy: str, rate: Any) -> SkipCode | None:
+        names: its id, and that of the bug it was made from.
+        """
+        return self._of_task("", None, *names)
+
+    def _of_task(self, strategy: str, rate: Any, *names: str) -> SkipCode | None:
         if self.strategies and strategy not in self.strategies:
             return SkipCode.OTHER_STRATEGY
         bounded = self.min_solve_rate is not None or self.max_solve_rate is not None
@@ -115,6 +121,8 @@ class Filters:
             return SkipCode.RATE_UNKNOWN
         if bounded and not _between(rate, self.min_solve_rate, self.max_solve_rate):
             return SkipCode.RATE_OUT_OF_BOUNDS
+        if self.audit is not None and any(names) and (reason := self.audit.reason(*names)) is not None:
+            return SkipCode(str(reason))
         return None
 
 

@@ -211,7 +211,7 @@ class Library:
     def bug(self, record: Record) -> Bug:
         """Return the bug that a rollout repairs or made; without a bug, its id is empty."""
         task = record.data["task"]
-        name = _bug_id(record)
+        name = record.bug
         operator, function = (task.get(n) for n in ("operator", "function"))
         return Bug(
             name,
@@ -220,14 +220,6 @@ class Library:
             function if isinstance(function, str) else "",
             self.diff(name),
         )
-
-
-def _bug_id(record: Record) -> str:
-    """Return the id of the bug that a rollout repairs or made; empty without one."""
-    if record.data["role"] == "solver":
-        return str(record.data["task_id"])
-    artifact = record.data["task"].get("artifact")
-    return artifact if isinstance(artifact, str) else ""
 
 
 def _truth(value: object) -> bool | None:
@@ -273,7 +265,7 @@ class RolloutGroup:
             try:
                 record = self.library.record(location)
                 self.filters.require(record, rewarded=self.rewarded)
-                if bug := _bug_id(record):
+                if bug := record.bug:
                     self.admission.require(bug, partial(self.library.bug, record))
             except SkippedError as error:
                 if not self._has_reported:
@@ -305,7 +297,7 @@ class InstanceGroup:
         assert form.instance_row is not None
         if self.instance.invalid:
             raise SkippedError(SkipCode(str(self.instance.invalid_code)), self.instance.invalid)
-        if code := self.filters.refusal_of_instance():
+        if code := self.filters.refusal_of_instance(self.instance.id, self.instance.artifact_id):
             raise SkippedError(code)
         if not self.instance.fail_to_pass and (form.names_tests or not self.instance.has_tests):
             raise SkippedError(SkipCode.NO_TESTS)

@@ -119,6 +119,8 @@ class Format:
     """Whether rollouts without a reward are skipped."""
     containers: tuple[str, ...] = CONTAINERS
     """How it can be written, the default first. In tars and folders, a row has the `files` of a task."""
+    facts: tuple[str, ...] = ()
+    """The path of the object in each row that has room for more facts about its task; empty if there are columns."""
     notes: tuple[str, ...] = field(default=())
     """Notes for readers, shown on the card."""
 

@@ -113,6 +113,14 @@ class Record:
         return self.data.get("reward")
 
     @property
+    def bug(self) -> str:
+        """The id of the bug that it repairs or made, or of the task that was made from none; empty without one."""
+        if self.data["role"] == "solver":
+            return str(self.data["task_id"])
+        artifact = self.data["task"].get("artifact")
+        return artifact if isinstance(artifact, str) else ""
+
+    @property
     def repository(self) -> str:
         """The project's name; empty if unknown."""
         return str(self.data["task"].get("repository", ""))

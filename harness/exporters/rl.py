@@ -180,7 +180,12 @@ _CANONICAL: dict[str, Any] = {
     "provenance": JSON,
 }
 ROLLOUTS = Format(
-    "rollouts", "this project: every other format of rollouts is derived from it", _CANONICAL, _records, rewarded=False
+    "rollouts",
+    "this project: every other format of rollouts is derived from it",
+    _CANONICAL,
+    _records,
+    rewarded=False,
+    facts=("task",),
 )
 GRPO = Format(
     "grpo",
@@ -210,6 +215,7 @@ VERL_PROMPTS = Format(
     lambda instance, choices: verl_row(instance.id),
     names_tests=False,
     of_tasks=True,
+    facts=("extra_info",),
     notes=("verl reads JSON lines; from parquet it would read objects as strings.",),
 )
 SKYRL_PROMPTS = Format(
@@ -242,5 +248,6 @@ SLIME_SAMPLES = Format(
         "metadata": JSON,
     },
     _samples,
+    facts=("metadata",),
     notes=("Samples of one rollout share its rollout_id; loss_mask and rollout_log_probs cover the response only.",),
 )

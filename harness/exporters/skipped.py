@@ -46,6 +46,10 @@ class SkipCode(StrEnum):
     FLAGGED = "flagged"
     RATE_UNKNOWN = "rate-unknown"
     RATE_OUT_OF_BOUNDS = "rate-out-of-bounds"
+    NOT_AUDITED = "not-audited"
+    NOT_SOUND = "not-sound"
+    SHARPNESS_UNKNOWN = "sharpness-unknown"
+    NOT_SHARP = "not-sharp"
     OFF_POLICY = "off-policy"
     DEMONSTRATION = "demonstration"
     NO_CALLS = "no-calls"
@@ -108,6 +112,10 @@ _TEXTS: Mapping[SkipCode, str] = {
     SkipCode.FLAGGED: "its grade has a flag",
     SkipCode.RATE_UNKNOWN: "its solve rate is unknown",
     SkipCode.RATE_OUT_OF_BOUNDS: "its solve rate is out of bounds",
+    SkipCode.NOT_AUDITED: "its task has no audit (--audit)",
+    SkipCode.NOT_SOUND: "its task is not sound (--audit)",
+    SkipCode.SHARPNESS_UNKNOWN: "the sharpness of its task is unknown (--min-sharpness)",
+    SkipCode.NOT_SHARP: "its task's tests notice too few wrong solutions (--min-sharpness)",
     SkipCode.OFF_POLICY: "it is not on-policy: token ids or log-probabilities of its replies are missing",
     SkipCode.DEMONSTRATION: "it is not on-policy: none of its replies was sampled",
     SkipCode.NO_CALLS: "it made no model calls: there are no messages to learn from",

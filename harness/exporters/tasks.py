@@ -167,6 +167,15 @@ def instance_id(task: Task, choices: Choices) -> str:
     return f"{choices.owner}__{name_of(task)}-{task.id}"
 
 
+_ID_OF_ROW = re.compile(r".+__.+-([0-9a-f]{20,64})")
+
+
+def artifact_of_id(instance_id: str) -> str:
+    """Return the id of the artifact that an instance id of `instance_id` names; empty for any other."""
+    found = _ID_OF_ROW.fullmatch(instance_id)
+    return found[1] if found else ""
+
+
 def _only(group: Group) -> Task:
     assert group.task is not None
     return group.task
@@ -374,6 +383,7 @@ SWE_RL = Format(
     _swe_rl,
     _swe_rl_of,
     of_tasks=True,
+    facts=("metadata",),
     notes=("metadata.instance is the SWE-bench row, with tests as lists.",),
 )
 ARTIFACTS = Format(

@@ -15,6 +15,7 @@ from harness.leaderboard.records import Entry, Results, Try
 from harness.leaderboard.settings import RankSettings
 from harness.leaderboard.solver_rows import Row, created_days, plain, released_day, solver_rows
 from harness.leaderboard.statistics.paired_tests import agreement, compare
+from harness.records.task_choice import LeftOut, TaskChoice
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import UNCERTAIN
 
@@ -67,6 +68,7 @@ def make_board(results: Results, settings: RankSettings) -> Board:
         "repos": len(set(counted.repo_names)),
         "attempts": len(results.attempts),
         "tries": len(results.tries),
+        **({"audit": _audit(counted.tasks, settings.choice)} if settings.choice is not None else {}),
     }
     runs = [asdict(r) for r in results.runs]
     return Board(
@@ -79,6 +81,13 @@ def make_board(results: Results, settings: RankSettings) -> Board:
         _tasks(counted, results, settings),
         list(_notes(results.attempts, runs, solvers, injectors, counted, about)),
     )
+
+
+def _audit(tasks: Sequence[str], choice: TaskChoice) -> Row:
+    """Return how many tasks pass an audit, and why the others do not."""
+    problems = Counter(choice.problem(task) for task in tasks)
+    left_out = {str(reason): problems[reason] for reason in LeftOut if problems[reason]}
+    return {"min_sharpness": choice.min_sharpness, "passing": problems[None], "left_out": left_out}
 
 
 def _add_contest(
@@ -153,6 +162,7 @@ def _tasks(counted: Cells, results: Results, settings: RankSettings) -> list[Row
                 "solvers": len(known_rates),
                 "resolved_by": sum(r > 0 for r in known_rates),
                 "rate": math.fsum(known_rates) / len(known_rates) if known_rates else None,
+                **(_audited(task, settings.choice) if settings.choice is not None else {}),
                 "outcomes": {
                     solver: {
                         "resolved": int(counted.resolved[n, column]),
@@ -167,6 +177,12 @@ def _tasks(counted: Cells, results: Results, settings: RankSettings) -> list[Row
             }
         )
     return rows
+
+
+def _audited(task: str, choice: TaskChoice) -> Row:
+    """Return why a task does not pass an audit, empty if it does, and its sharpness."""
+    problem = choice.problem(task)
+    return {"audit": str(problem) if problem is not None else "", "sharpness": choice.sharpness(task)}
 
 
 def _outcome(attempt: Entry) -> Row:
@@ -205,6 +221,8 @@ def _notes(
             f'not a solver but the tasks\' reference solutions: {", ".join(references)}; the column "only", the '
             "tasks' rates and the plots include it"
         )
+    if audit := about.get("audit"):
+        yield _audit_note(audit, about["tasks"])
     missing = sum(row["missing"] for row in solvers)
     if missing:
         yield (
@@ -229,6 +247,17 @@ def _notes(
     unlinked = [r.get("solver") or r["injector"] for r in (*solvers, *injectors) if _unlinked(r)]
     if injectors and unlinked:
         yield f"no contest links these to the reference pool: {', '.join(unlinked)}"
+
+
+def _audit_note(audit: Row, tasks: int) -> str:
+    least = audit["min_sharpness"]
+    rule = "audited and sound" if least is None else f"audited and sound, with a sharpness of at least {least:g}"
+    reasons = ", ".join(f"{reason} {count}" for reason, count in audit["left_out"].items())
+    others = f" (others: {reasons})" if reasons else ""
+    return (
+        f'tasks that pass the audit ({rule}): {audit["passing"]} of {tasks}{others}; "passing %" covers these alone, '
+        "everything else covers all tasks"
+    )
 
 
 def _unlinked(row: Row) -> bool:

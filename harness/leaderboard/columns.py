@@ -104,6 +104,7 @@ def solver_columns(board: Board) -> list[Column]:
         _count("rank", "#", "Rank by resolve rate; ties are in the order of names."),
         _name("solver", "solver", "The solver that made the attempts."),
         *_estimate("resolve_rate", "resolved %", "Resolved over graded attempts.", share),
+        *_passing_columns(rows),
         Column(
             "bounds",
             "bounds %",
@@ -167,6 +168,14 @@ def solver_columns(board: Board) -> list[Column]:
             )
         )
     return columns
+
+
+def _passing_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return the columns of the rates at tasks that pass an audit; none without an audit."""
+    if not rows or "audit" not in rows[0]:
+        return []
+    description = "Resolved over graded attempts, at the tasks that pass the audit alone."
+    return _estimate("passing", "passing %", description, share, of="audit")
 
 
 def injector_columns(_: Board) -> list[Column]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -11,9 +9,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 from harness.leaderboard.board import Board
-from harness.leaderboard.columns import TABLES, Column, outcome_text
+from harness.leaderboard.columns import NONE, TABLES, Column, outcome_text
+from harness.leaderboard.document import document
 from harness.leaderboard.escaping import for_html, short
 from harness.leaderboard.plots import NARROW, WIDE, Ink, Plot, RenderedPlot, plots, render
+from pytest_ssr.records.rate_interval import whole_percent
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -76,31 +76,20 @@ def figure(plot: Plot, widths: tuple[int, int]) -> str:
 
 _MAX_TITLE = 160
 """Characters of a reason or flag in the tip of a cell, which has at most five times as many."""
-_MAIN = ("resolve_rate", "ability", "validity", "solve_rate", "reward", "difficulty")
+_MAIN = ("resolve_rate", "passing", "ability", "validity", "solve_rate", "reward", "difficulty")
 _ALWAYS_SHOWN = frozenset(f"{key}_by_task" for key in _MAIN)
 
 
 def page(board: Board, *, title: str = "Leaderboard") -> str:
     """Return the page as HTML. Text from runs is escaped, and its content security policy allows no other script."""
     style, script = (resources.files("harness.leaderboard").joinpath(f"page.{e}").read_text() for e in ("css", "js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    parts = [
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{for_html(title)}</title><style>{style}</style></head><body>",
-        f'<header><h1>{for_html(title)}</h1><button id="theme" type="button" hidden>theme: auto</button></header>',
+    body = [
         *_opening(board),
         *(part for table in TABLES for part in _table(board, *table)),
         *_plots(board),
         *_tasks(board),
-        f"<script>{script}</script></body></html>\n",
     ]
-    return "\n".join(parts)
+    return document(title, body, styles=[style], scripts=[script])
 
 
 def _opening(board: Board) -> Iterator[str]:
@@ -178,10 +167,13 @@ _KINDS = (
     ("unsure", "with less certain grades"),
     ("learned", "possibly learned"),
 )
+_AUDIT_KINDS = (("passes", "that pass the audit"), ("fails", "that do not pass the audit"))
 
 
 def _tasks(board: Board) -> Iterator[str]:
-    options = "".join(f'<option value="{value}">{text}</option>' for value, text in _KINDS)
+    audited = "audit" in board.about
+    kinds = (*_KINDS, *_AUDIT_KINDS) if audited else _KINDS
+    options = "".join(f'<option value="{value}">{text}</option>' for value, text in kinds)
     chosen = f'<label>show <select class="kind">{options}</select></label>'
     yield f'<section id="tasks"><h2>Tasks</h2>{_tools("tasks").replace("<output", f"{chosen}<output")}'
     yield (
@@ -192,6 +184,8 @@ def _tasks(board: Board) -> Iterator[str]:
     yield '<div class="scroll tall" tabindex="0" role="region" aria-label="Tasks"><table><thead><tr>'
     yield '<th scope="col" class="name">task</th><th scope="col" class="name">repository</th>'
     yield '<th scope="col" class="n">rate %</th>'
+    if audited:
+        yield '<th scope="col" class="name">audit</th><th scope="col" class="n">sharp %</th>'
     for n, solver in solvers:
         name, short_name = for_html(solver), for_html(short(solver, 18))
         yield f'<th scope="col" class="n solver" data-solver="{n}" title="{name}"><span>{n} {short_name}</span></th>'
@@ -203,12 +197,22 @@ def _tasks(board: Board) -> Iterator[str]:
         cells = "".join(_outcome(row["outcomes"].get(s), n) for n, s in solvers)
         yield (
             f'<tr data-is="{" ".join(_is(row))}"><td class="name">{for_html(row["task"])}</td>'
-            f'<td class="name">{for_html(row["repo"])}</td><td class="n"{value}>{percent}</td>{cells}</tr>'
+            f'<td class="name">{for_html(row["repo"])}</td><td class="n"{value}>{percent}</td>'
+            f"{_audit_cells(row) if audited else ''}{cells}</tr>"
         )
     yield "</tbody></table></div></section>"
 
 
+def _audit_cells(row: Mapping[str, Any]) -> str:
+    sharpness = row["sharpness"]
+    value = "" if sharpness is None else f' data-v="{sharpness:.6g}"'
+    percent = NONE if sharpness is None else str(whole_percent(sharpness))
+    return f'<td class="name">{for_html(row["audit"] or "passes")}</td><td class="n"{value}>{percent}</td>'
+
+
 def _is(row: Mapping[str, Any]) -> Iterator[str]:
+    if "audit" in row:
+        yield "fails" if row["audit"] else "passes"
     outcomes = row["outcomes"].values()
     solvers, rate = row["solvers"], row["rate"]
     if solvers:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.records.rewards import ALPHA, injector_reward
+from harness.records.task_choice import TaskChoice
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import Rule
 
@@ -30,6 +31,8 @@ class RankSettings:
     reward: str = "solve-rate"
     rule: Rule = Rule.STRICT
     """The verdict of a grade that counts."""
+    choice: TaskChoice | None = None
+    """Which tasks pass an audit; their rates stand beside those of all tasks."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError, naming the option, for invalid values."""

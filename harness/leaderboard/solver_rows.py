@@ -12,6 +12,7 @@ from harness.leaderboard.frames import MEASURES, Cells
 from harness.leaderboard.records import Entry
 from harness.leaderboard.settings import RankSettings, day_of, matching
 from harness.leaderboard.statistics.estimates import Array, Estimate, amount, pass_at_k, proportion, wanted_ks
+from harness.records.task_choice import TaskChoice
 
 Row = dict[str, Any]
 
@@ -80,6 +81,20 @@ def _row(
         "forged": sum(a.forged for a in attempts),
         "only": int(((resolved > 0) & ((cells.resolved > 0).sum(axis=1) == 1)).sum()),
         "contamination": _contamination(cells, n, days, released_day(cells.solvers[n], settings)),
+        **({"audit": _passing(cells, n, settings.choice)} if settings.choice is not None else {}),
+    }
+
+
+def _passing(cells: Cells, n: int, choice: TaskChoice) -> Row:
+    """Return the figures of a solver at the tasks that pass an audit."""
+    passes = np.array([choice.problem(task) is None for task in cells.tasks], dtype=np.bool_)
+    graded, resolved, missing = cells.graded[:, n], cells.resolved[:, n], cells.missing[:, n]
+    return {
+        "tasks": int((passes & (graded + missing > 0)).sum()),
+        "graded": int(graded[passes].sum()),
+        "resolved": int(resolved[passes].sum()),
+        "missing": int(missing[passes].sum()),
+        "passing": plain(_rate(cells, n, passes)),
     }
 
 

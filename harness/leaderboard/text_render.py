@@ -53,7 +53,9 @@ def lines(board: Board) -> Iterator[tuple[str, str]]:
         solvers = [row["solver"] for row in board.solvers]
         for row in board.tasks:
             results = ((s, outcome_text(row["outcomes"].get(s))) for s in solvers)
-            yield "", shown(f"{row['task']}  " + "; ".join(f"{s} {text}" for s, text in results if text))
+            audit = f"[{row['audit']}]  " if row.get("audit") else ""
+            line = "; ".join(f"{s} {text}" for s, text in results if text)
+            yield "", shown(f"{row['task']}  {audit}{line}")
     else:
         yield "", f"{len(board.tasks)} tasks; --json, --csv, --markdown and --html contain every attempt"
     for note in board.notes:
@@ -135,7 +137,8 @@ def is_table(name: str, path: Path) -> bool:
 
 def _attempts(tasks: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for task in tasks:
-        about = {name: task[name] for name in ("task", "repo", "injectors", "created_at")}
+        names = ("task", "repo", "injectors", "created_at", "audit", "sharpness")
+        about = {name: task[name] for name in names if name in task}
         for solver, outcome in task["outcomes"].items():
             for attempt in outcome["attempts"]:
                 yield {**about, "solver": solver, "contaminated": outcome["contaminated"], **attempt}

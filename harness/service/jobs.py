@@ -52,6 +52,8 @@ _NOT_OFFERED = frozenset(
         *("json", "config", "store", "sandbox", "python", "conftest", "by-script"),
         # The command is for a project here, not for a dataset, and nobody sees its terminal.
         *("shuffle", "images", "annotations", "diffs", "vllm-ready", "without-failure"),
+        # It needs the file of an audit.
+        "min-sharpness",
     )
 )
 """Options of commands that the service sets itself, or that have no effect in a job."""

@@ -409,7 +409,7 @@ class EvalSettings(CommandSettings):
 class AuditSettings(CommandSettings):
     """Measure how good the tests of a dataset's tasks are: sound, sharp, narrow, sealed; run again to continue."""
 
-    without = frozenset(("no-logs", "full", "rule", "run-id"))
+    without = frozenset(("no-logs", "full", "rule", "run-id", "audit", "min-sharpness"))
     example: ClassVar[str] = "ssr audit rows.jsonl --repos clones --out audit -n 2"
     evaluation: EvaluationSettings = section(EvaluationSettings, is_named=False)
     changes: int = option(60, "N", "changes of each solution that are tried", bound=AT_LEAST_1)

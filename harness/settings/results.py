@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from harness.models.urls import masked
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.plan import CommandSettings, section
-from harness.settings.sections import SelectionSettings, jobs_option, rule_option
+from harness.settings.sections import CardSettings, SelectionSettings, jobs_option, rule_option
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.options import FRACTION, INNER_FRACTION, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
@@ -88,6 +88,7 @@ class LeaderboardSettings(CommandSettings):
         (), "SOLVER=DAY", "release date (2026-01-31) of a solver's model: older tasks are flagged; can be repeated"
     )
     instances: str = option("", "DATASET", "dataset with the creation dates of tasks", is_own=True)
+    cards: CardSettings = section(CardSettings)
     submission: SubmissionSettings = section(SubmissionSettings)
 
 
@@ -217,6 +218,7 @@ class ExportSettings(CommandSettings):
     )
     licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
     filters: FilterSettings = section(FilterSettings)
+    cards: CardSettings = section(CardSettings)
     admission: AdmissionSettings = section(AdmissionSettings)
     samples: Literal["step", "segment"] = option(
         "step", "UNIT", "samples of slime: one per reply, or per token sequence"
@@ -246,10 +248,16 @@ class ExportSettings(CommandSettings):
     @property
     def form(self) -> Format:
         """The format; plugins are loaded only for theirs."""
+        from harness.exporters.audited import audited_format
         from harness.exporters.formats import FORMATS, formats_of
         from pytest_ssr.installed_plugins import load_extensions
 
-        return FORMATS.get(self.format) or formats_of(load_extensions())[self.format]
+        form = FORMATS.get(self.format) or formats_of(load_extensions())[self.format]
+        return audited_format(form) if self.cards.audit is not None else form
+
+    def filters_for(self, form: Format) -> Filters:
+        """Return the filters of an export in a format, with the cards of an audit. See `FilterSettings.of`."""
+        return replace(self.filters.of(form), audit=self.cards.choice())
 
     def choices_for(self, form: Format) -> Choices:
         """Return the choices about rows; raises SettingsError for one that the format does not use."""

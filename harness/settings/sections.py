@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from harness.settings.plan import section
-from pytest_ssr.options import AT_LEAST_1, option, required, shared, switch
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import AT_LEAST_1, FRACTION_OR_0, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
+
+if TYPE_CHECKING:
+    from harness.records.task_choice import TaskChoice
 
 
 def rule_option() -> Any:
@@ -113,6 +117,36 @@ class InstanceSettings:
     mirror: tuple[str, ...] = mirror_option()
 
 
+@dataclass(frozen=True, slots=True)
+class CardSettings:
+    """Which tasks count, by the cards of an audit."""
+
+    audit: Path | None = option(
+        None, "FILE", "the folder of an ssr audit, or its cards.jsonl: tasks that are not sound do not count"
+    )
+    min_sharpness: float | None = option(
+        None,
+        "S",
+        "with --audit: nor do tasks without an audit, of unknown sharpness, or whose tests notice less than this share "
+        "of wrong solutions, from 0 to 1",
+        bound=FRACTION_OR_0,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for a least sharpness without cards."""
+        if self.min_sharpness is not None and self.audit is None:
+            raise SettingsError(
+                "--min-sharpness needs the cards of an audit; add --audit FILE, which ssr audit writes",
+                option="min-sharpness",
+            )
+
+    def choice(self) -> TaskChoice | None:
+        """Read the cards, and return which tasks pass; None without an audit. Raises SettingsError for damaged ones."""
+        from harness.audit.files import choice_of, read_cards
+
+        return choice_of(read_cards(self.audit), self.min_sharpness) if self.audit is not None else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSettings:
     """A run over the instances of a dataset."""
@@ -120,6 +154,7 @@ class EvaluationSettings:
     dataset: str = dataset_argument()
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)
+    cards: CardSettings = section(CardSettings)
     out: Path = required("DIR", "folder for the files of the run")
     jobs: int = jobs_option("parallel workers")
     ray: str = ray_option()

@@ -57,14 +57,20 @@ def test_every_row_has_a_card_in_the_order_of_the_dataset(audit: Audit) -> None:
 
 def test_good_tests_are_sound_and_sharp(audit: Audit) -> None:
     card = audit.cards["good"]
-    assert card.is_sound and card.problem is None and card.sound is not None and card.sharp is not None
+    assert card.is_sound
+    assert card.problem is None
+    assert card.sound is not None
+    assert card.sharp is not None
     assert {Condition.PLAIN, Condition.HASH_SEED, Condition.ORDER, Condition.TIME_ZONE} <= set(card.sound.conditions)
     assert card.sharp.counted >= 20 and not card.sharp.proven, [c for c in card.sharp.changes if c.is_proven]
 
 
 def test_weak_tests_are_less_sharp_with_proofs(audit: Audit) -> None:
     good, weak = audit.cards["good"].sharp, audit.cards["weak"].sharp
-    assert good is not None and weak is not None and good.rate is not None and weak.rate is not None
+    assert good is not None
+    assert weak is not None
+    assert good.rate is not None
+    assert weak.rate is not None
     assert weak.rate < good.rate - 0.2
     assert weak.proven >= 3
 
@@ -94,7 +100,8 @@ def test_the_tests_that_strengthen_pass_on_the_solution_and_fail_without_it(audi
 
 def test_each_unsteady_test_is_named_with_its_cause(audit: Audit) -> None:
     sound = audit.cards["unsteady"].sound
-    assert sound is not None and sound.problems == (Unsound.UNSTEADY,)
+    assert sound is not None
+    assert sound.problems == (Unsound.UNSTEADY,)
     expected = {ids(name)[0]: cause for name, cause in UNSTEADY.items()}
     if Condition.CLOCK not in sound.conditions:
         del expected[ids("clock")[0]]
@@ -106,27 +113,35 @@ def test_each_unsteady_test_is_named_with_its_cause(audit: Audit) -> None:
 )
 def test_a_row_that_does_not_hold_is_not_sound(audit: Audit, name: str, problem: Unsound) -> None:
     card = audit.cards[name]
-    assert card.sound is not None and card.sound.problems == (problem,)
-    assert card.problem is not None and card.problem.code is ReasonCode.INSTANCE_UNUSABLE
+    assert card.sound is not None
+    assert card.sound.problems == (problem,)
+    assert card.problem is not None
+    assert card.problem.code is ReasonCode.INSTANCE_UNUSABLE
     assert card.sharpness is None
 
 
 def test_a_test_that_needs_a_network_is_named(audit: Audit) -> None:
     sound = audit.cards["network"].sound
-    assert sound is not None and sound.problems == (Unsound.REFERENCE_FAILS,)
+    assert sound is not None
+    assert sound.problems == (Unsound.REFERENCE_FAILS,)
     assert [(test.test, test.cause) for test in sound.unsteady] == [(ids("network")[0], Cause.NETWORK)]
 
 
 def test_a_solution_without_code_has_no_sharpness(audit: Audit) -> None:
     card = audit.cards["data"]
-    assert card.is_sound and card.sharp is not None and card.sharpness is None
-    assert card.sharp.problem is not None and card.sharp.problem.code is ReasonCode.NO_CODE_CHANGED
+    assert card.is_sound
+    assert card.sharp is not None
+    assert card.sharpness is None
+    assert card.sharp.problem is not None
+    assert card.sharp.problem.code is ReasonCode.NO_CODE_CHANGED
 
 
 def test_a_row_without_a_solution_is_no_sound_task(audit: Audit) -> None:
     card = audit.cards["none"]
-    assert not card.is_audited and not card.is_sound
-    assert card.problem is not None and card.problem.code is ReasonCode.INVALID_ROW
+    assert not card.is_audited
+    assert not card.is_sound
+    assert card.problem is not None
+    assert card.problem.code is ReasonCode.INVALID_ROW
 
 
 def test_names_and_texts_that_nobody_could_know_are_listed(audit: Audit) -> None:
@@ -137,13 +152,17 @@ def test_names_and_texts_that_nobody_could_know_are_listed(audit: Audit) -> None
 
 def test_a_grade_has_a_cost(audit: Audit) -> None:
     cost = audit.cards["good"].cost
-    assert cost.grade_s > 0 and cost.audit_cpu_s > 0 and cost.tree_mib > 0
-    assert cost.memory_mib is not None and cost.memory_mib > 5
+    assert cost.grade_s > 0
+    assert cost.audit_cpu_s > 0
+    assert cost.tree_mib > 0
+    assert cost.memory_mib is not None
+    assert cost.memory_mib > 5
 
 
 def test_a_second_run_audits_nothing_again(audit: Audit) -> None:
     before = audit.read()
     again = audit.run("--only", "good|weak", "--json")
-    assert json.loads(again.stdout)["sound"] == 2 and again.returncode == 0
+    assert json.loads(again.stdout)["sound"] == 2
+    assert again.returncode == 0
     after = {card.task: card for card in audit.read()}
     assert after == {card.task: card for card in before if card.task.endswith(("good", "weak"))}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from board_parts import HOSTILE, board, episode, outcomes, results_only, store
+from real_browser import contrast
 
 from harness.leaderboard.page import page
 from pytest_ssr.records.reasons import Flag, FlagCode
@@ -111,22 +111,6 @@ def test_all_intervals_are_shown_on_request(opened: Callable[..., Any]) -> None:
     assert not spare.is_visible()
     tab.locator("#solvers .more").check()
     assert spare.is_visible()
-
-
-def contrast(tab: Any, selector: str) -> float:
-    """Return the contrast of an element's text with its background, by WCAG 2.1."""
-    script = """(selector) => {
-        const node = document.querySelector(selector);
-        let back = node;
-        while (getComputedStyle(back).backgroundColor === "rgba(0, 0, 0, 0)") back = back.parentElement;
-        return [getComputedStyle(node).color, getComputedStyle(back).backgroundColor];
-    }"""
-    light = []
-    for colour in tab.evaluate(script, selector):
-        parts = [int(p) / 255 for p in re.findall(r"\d+", colour)[:3]]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
-    return float((max(light) + 0.05) / (min(light) + 0.05))
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE])

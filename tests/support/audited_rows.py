@@ -25,7 +25,7 @@ def total_of_order(lines):
         total += price(count, unit)
     return total
 '''
-_TESTS = '''import os
+_TESTS = """import os
 import random
 import socket
 import time
@@ -95,7 +95,7 @@ def test_network():
 
 def test_data():
     assert Path("rates.txt").read_text() == "2"
-'''
+"""
 UNSTEADY = {
     "chance": "flickers",
     "hash": "hash-seed",

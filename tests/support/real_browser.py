@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -26,3 +27,19 @@ def real_browser() -> Iterator[Any]:
         launched = started.chromium.launch(executable_path=executable, args=[*quiet, "--disable-sync"])
         yield launched
         launched.close()
+
+
+def contrast(tab: Any, selector: str) -> float:
+    """Return the contrast of an element's text with its background, by WCAG 2.1."""
+    script = """(selector) => {
+        const node = document.querySelector(selector);
+        let back = node;
+        while (getComputedStyle(back).backgroundColor === "rgba(0, 0, 0, 0)") back = back.parentElement;
+        return [getComputedStyle(node).color, getComputedStyle(back).backgroundColor];
+    }"""
+    light = []
+    for colour in tab.evaluate(script, selector):
+        parts = [int(p) / 255 for p in re.findall(r"\d+", colour)[:3]]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return float((max(light) + 0.05) / (min(light) + 0.05))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from harness.audit.card import Card
+from harness.audit.figures import is_clean, sealed_text, sharp_text, sound_text
+from harness.audit.files import CARDS, write_csv
+from harness.audit.page import page
 from harness.audit.strengthening import write_patches
-from harness.audit.summary import summary_of
-from harness.audit.table import audit_page, card_lines, total_lines, write_csv
+from harness.audit.table import card_lines
+from harness.audit.totals import Totals
 from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.exit_code import ExitCode
 from harness.cli.rows import open_work, rows_to_plan, with_store_rows
@@ -25,11 +31,11 @@ from harness.exporters.store_rows import is_store
 from harness.settings.commands import AuditSettings
 from harness.storage.atomic_write import write_text
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.escaping import escaped_line
 from pytest_ssr.progress import format_duration
 from pytest_ssr.records.reasons import Reason
 
-CARDS = "cards.jsonl"
-SUMMARY, TABLE, PAGE, STRENGTHENED = "audit.json", "audit.csv", "audit.html", "strengthened"
+SUMMARY, TABLE, PAGE, STRENGTHENED = "audit.json", "cards.csv", "audit.html", "strengthened"
 
 
 def audit(settings: AuditSettings) -> int:
@@ -95,8 +101,9 @@ class _Cards:
         self._found[name] = card
         with store_write_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(card.to_json()) + "\n")
-        for kind, line in card_lines([card]):
-            self.terminal.echo(line, kind)
+        sealed = f", sealed {sealed_text(card)}" if card.sealed is not None else ""
+        figures = f"sound {sound_text(card)}, sharp {sharp_text(card.sharp)}{sealed}"
+        self.terminal.echo(f"{escaped_line(card.task)}: {figures}", "valid" if is_clean(card) else "missed")
         self._status()
 
     def receive(self, unit: Unit, card: Card) -> None:
@@ -130,12 +137,22 @@ def _write(settings: AuditSettings, dataset: str, cards: _Cards) -> None:
             "time_s": settings.time_s,
             "seconds": round(cards.terminal.elapsed_s, 1),
         }
-        summary = {**summary_of(found), "wanted": len(found) + cards.missing, **about}
+        summary = {
+            **asdict(Totals.of(found)),
+            "unsound_by_reason": _counts(p for card in found if card.sound is not None for p in card.sound.problems),
+            "problems_by_reason": _counts(card.problem.code for card in found if card.problem is not None),
+            "wanted": len(found) + cards.missing,
+            **about,
+        }
         write_text(run.out / SUMMARY, json.dumps(summary, indent=1) + "\n")
         write_csv(run.out / TABLE, found)
-        write_text(run.out / PAGE, audit_page(found, dataset))
+        write_text(run.out / PAGE, page(found, title=f"Audit of {dataset}"))
         if settings.strengthen:
             write_patches(run.out / STRENGTHENED, found)
+
+
+def _counts(reasons: Iterable[StrEnum]) -> dict[str, int]:
+    return dict(sorted(Counter(map(str, reasons)).items()))
 
 
 def _report(settings: AuditSettings, cards: _Cards) -> int:
@@ -143,7 +160,7 @@ def _report(settings: AuditSettings, cards: _Cards) -> int:
     if settings.json:
         print((out / SUMMARY).read_text(encoding="utf-8"), end="")
     else:
-        for kind, line in total_lines(found):
+        for kind, line in card_lines(found, width=shutil.get_terminal_size().columns):
             cards.terminal.echo(line, kind)
         if cards.missing:
             cards.terminal.echo(f"{cards.missing} tasks have no card", "missed")

@@ -134,6 +134,8 @@ def _write(
     else:
         solver = settings.players.solver
         about |= {"solver": solver.name, "attempts": solver.attempts, "seed": settings.seed}
+    if work.counts is not None:
+        about["audit"] = work.counts.to_json()
     write_run(
         run.out,
         run.run_id,

@@ -148,7 +148,7 @@ def export(settings: ExportSettings) -> int:
     """Export rows; return 0 if there are any, else 1 without writing files."""
     form = settings.form
     splits = Splits.parse(settings.splits, settings.seed)
-    filters, choices = settings.filters.of(form), settings.choices_for(form)
+    filters, choices = settings.filters_for(form), settings.choices_for(form)
     destination = Destination.parse(settings.out, settings.container, allowed=form.containers)
     if destination.is_file and len(splits.names) > 1:
         raise SettingsError(

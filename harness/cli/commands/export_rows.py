@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from harness.exporters.admission import Admission, Bug
+from harness.exporters.audited import with_sharpness
 from harness.exporters.dataset_writer import json_line
 from harness.exporters.filters import Filters
 from harness.exporters.index import Index
@@ -74,7 +75,7 @@ class RowSource:
         try:
             for row in self.form.rows(group, self.choices):
                 repository = group.repository if self.form.of_tasks else _repository(row) or group.repository
-                yield from self._in_part(repository, row)
+                yield from self._in_part(repository, self._audited(row, self._task_of(group, row)))
         except SkippedError as error:
             group.leave(f"artifact {task.id}" if task is not None else "a task", error)
 
@@ -85,7 +86,25 @@ class RowSource:
         except SkippedError as error:
             self.report.leave(item.instance.id, error)
             return
-        yield from self._in_part(item.instance.repo, row)
+        yield from self._in_part(item.instance.repo, self._audited(row, item.instance.id, item.instance.artifact_id))
+
+    def _audited(self, row: Row, *names: str) -> Row:
+        """Return a row with the sharpness of its task, if an audit is given. names: those that the task may have."""
+        audit = self.filters.audit
+        return row if audit is None else with_sharpness(row, self.form, audit.sharpness(*names))
+
+    def _task_of(self, group: Group, row: Row) -> str:
+        """Return the name of the task that a row of a group is about; empty if it is unknown."""
+        if not isinstance(group, RolloutGroup):
+            return group.task.id if group.task is not None else ""
+        if group.role == "solver":
+            return group.name
+        # The task of an injector is a tree, and cards are about the bugs that it made there.
+        task = row.get("task")
+        if isinstance(task, dict):
+            return str(task.get("artifact") or "")
+        injection = self.library.index.injection(_rollout(row))
+        return str(injection["artifact"]) if injection is not None else ""
 
     def _in_part(self, repository: str, row: Row) -> Iterator[tuple[str, str, Row]]:
         part = self.splits.of(repository)
@@ -98,6 +117,15 @@ class RowSource:
 def row_name(row: Row) -> str:
     """Return the name of a row for messages."""
     return str(row.get("rollout_id") or row.get("chosen_rollout_id") or row.get("instance_id") or "a row")
+
+
+def _rollout(row: Row) -> str:
+    """Return the id of the rollout that a row was made from; empty if the row does not name it."""
+    for record in (row, row.get("metadata"), row.get("extra")):
+        for name in ("rollout_id", "chosen_rollout_id"):
+            if isinstance(record, dict) and isinstance(record.get(name), str):
+                return str(record[name])
+    return ""
 
 
 def _repository(row: Row) -> str:
@@ -184,7 +212,7 @@ def _work(
         splits = Splits.parse(settings.splits, settings.seed)
         splits.learn(index.trees())
         library = Library(sources, index, settings.rule)
-        filters, choices = settings.filters.of(form), settings.choices_for(form)
+        filters, choices = settings.filters_for(form), settings.choices_for(form)
         source = RowSource(form, library, filters, splits, choices, Report())
         groups = index.groups()
         try:

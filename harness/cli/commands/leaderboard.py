@@ -86,6 +86,7 @@ def _rank_settings(settings: LeaderboardSettings) -> RankSettings:
         alpha=settings.alpha,
         reward=settings.reward,
         rule=settings.rule,
+        choice=settings.cards.choice(),
     )
 
 

@@ -59,9 +59,9 @@ def add_absent_options(parser, options):
 def _is_known(parser, name, settings):
     """Return whether the parser has an option, because its plugin is installed."""
     # A second option of that name is refused only when the parser is used, with some releases of pytest.
-    values = [] if "action" in settings else ["1"]
+    words = [name] if "action" in settings else [name, "1"]
     try:
-        return name not in parser.parse_known_and_unknown_args([name] + values)[1]
+        return name not in parser.parse_known_and_unknown_args(words)[1]
     except (Exception, SystemExit):
         return True
 
