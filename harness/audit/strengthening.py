@@ -11,6 +11,8 @@ from harness.audit.card import Card
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 
+_COMMENT = re.compile(r"^ *#.*\n", re.MULTILINE)
+"""What a test notices: the same test may notice several survivors."""
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
@@ -30,9 +32,12 @@ def write_patches(folder: Path, cards: Sequence[Card]) -> list[Path]:
 def additional_tests(card: Card) -> Patch:
     """Return the patch that adds the tests of a task's survivors, a file for each, beside the tests of the code."""
     changes = card.sharp.changes if card.sharp is not None else ()
-    tests = dict.fromkeys((change.test_file, change.test) for change in changes if change.is_proven)
+    tests: dict[tuple[str, str], str] = {}
+    for change in changes:
+        if change.is_proven:
+            tests.setdefault((change.test_file, _COMMENT.sub("", change.test)), change.test)
     added = {}
-    for number, (file, test) in enumerate(tests, 1):
+    for number, ((file, _), test) in enumerate(tests.items(), 1):
         folder, name = posixpath.split(file)
         stem = name.removesuffix(".py").removeprefix("test_").removesuffix("_test")
         path = posixpath.join(folder, f"test_{stem}_audit_{number}.py")
