@@ -81,6 +81,20 @@ def test_eval_and_run_have_the_records_of_one_machine(
     assert "slots  units  lost  faults" in capsys.readouterr().err
 
 
+def test_audit_has_the_cards_of_one_machine(cluster: LocalCluster, tmp_path: Path) -> None:
+    clones, rows = write_project(tmp_path)
+    dataset = written(tmp_path / "rows.jsonl", rows)
+    common = ["--repos", str(clones), "--python", str(plain_python()), "--sandbox", "process"]
+    common += ["--changes", "6", "--time", "10m"]
+    cards = {}
+    for name, options in (("here", []), ("there", ["--ray", f"ray://{cluster.address}"])):
+        main(["audit", str(dataset), *common, "--out", str(tmp_path / name), *options])
+        lines = (tmp_path / name / "cards.jsonl").read_text().splitlines()
+        cards[name] = [{key: value for key, value in json.loads(line).items() if key != "cost"} for line in lines]
+    assert [card["sharp"]["counted"] > 0 for card in cards["here"]] == [True, True]
+    assert cards["here"] == cards["there"]
+
+
 def test_episodes_run_in_a_slot_of_the_cluster(
     proven: Proven, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
