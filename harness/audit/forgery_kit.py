@@ -8,10 +8,10 @@ import shlex
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pytest_ssr.patch import FileEntry
+from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.state import CodebaseState
 
 _FOLDER = Path(__file__).with_name("forgeries")
@@ -20,6 +20,7 @@ _TESTS = "@TESTS@"
 _TRIES = "# tries: "
 _END = "FORGERY_END"
 _CODE = "-type f -name '*.py' -not -path '*/.*' -not -path '*/tests/*' -not -path '*/node_modules/*'"
+_COMMENT_MARKS = dict.fromkeys((".c", ".cpp", ".go", ".h", ".java", ".js", ".php", ".rs", ".ts"), "//")
 _NO_CODE = ("test*.py", "*_test.py", "conftest.py", "setup.py", "sitecustomize.py")
 
 
@@ -83,6 +84,24 @@ class ScriptForgery:
     script: str
 
 
+def solution_in_comments(solution: Patch) -> ScriptForgery:
+    """Return the forgery that adds the lines of a solution as comments, for a verifier that only looks for text."""
+    parts = []
+    for change in solution.files:
+        path = change.new_path
+        if path is None or not change.hunks:
+            continue
+        mark = _COMMENT_MARKS.get(PurePosixPath(path).suffix, "#")
+        added = [
+            line[1:].decode("utf-8", "replace") for hunk in change.hunks for line in hunk.lines if line[:1] == b"+"
+        ]
+        folder = shlex.quote(str(PurePosixPath(path).parent))
+        text = "".join(f"{mark} {line}" for line in added)
+        parts.append(f"mkdir -p -- {folder}\n{_written(f'>> {shlex.quote(path)}', text)}")
+    tries = "the files that the solution changes hold its lines as comments"
+    return ScriptForgery("solution-in-comments", tries, "\n".join(parts))
+
+
 def _extended(state: CodebaseState, path: str, text: str) -> FileEntry:
     """Return a file of a state with more at its end."""
     entry = state.entry(path)
@@ -112,9 +131,13 @@ def row_forgeries() -> tuple[PatchForgery, ...]:
 
 
 @functools.cache
-def task_forgeries() -> tuple[ScriptForgery, ...]:
-    """Return the forgeries for task directories, the most telling ones first."""
-    return tuple(_script_forgery(name) for name in _listed("tasks"))
+def task_forgeries(*, is_separate: bool = False) -> tuple[ScriptForgery, ...]:
+    """Return the forgeries for task directories, the most telling ones first.
+
+    is_separate: for a verifier in a container of its own, which hardly sees what is outside of the working directory.
+    """
+    outside = frozenset(_listed("outside")) if is_separate else frozenset()
+    return tuple(_script_forgery(name) for name in sorted(_listed("tasks"), key=outside.__contains__))
 
 
 def _listed(kind: str) -> Sequence[str]:

@@ -66,10 +66,10 @@ def is_in_history(root: str, files: List[Dict[str, Any]]) -> bool:
         line.split()[1:2] == [b"blob"] for line in git(root, ["cat-file", "--batch-check"], ids.encode()).splitlines()
     ):
         return True
-    paths = [f["path"] for f in files]
-    later = ["log", "--all", "--reflog", "-p", "--not", "HEAD", "--", *paths]
-    text = git(root, later).decode("utf-8", "replace")
-    return any(holds(text, f["lines"]) for f in files)
+    later = ["log", "--all", "--reflog", "-p", "--not", "HEAD", "--"]
+    return any(
+        holds(git(root, [*later, f["path"]]).decode("utf-8", "replace"), f["added"]) for f in files if f["added"]
+    )
 
 
 def found_in_tree(request: Dict[str, Any]) -> Set[str]:

@@ -119,10 +119,19 @@ def _solved_files(before: CodebaseState, after: CodebaseState, paths: Iterable[s
         new, old = after.entry(path), before.entry(path)
         if new is None or is_test_surface(path) or new == old:
             continue
-        text, was = _text(new), _text(old)
-        lines = _telling(set(text.splitlines()).difference(was.splitlines()))
-        files.append({"path": path, "lines": lines, "words": _new_words(lines, was), "blob": _blob(new.data)})
-    return [f for f in files if f["lines"]]
+        was = _text(old)
+        added = {line.strip() for line in _text(new).splitlines()}.difference(map(str.strip, was.splitlines()))
+        lines = _telling(added)
+        files.append(
+            {
+                "path": path,
+                "lines": lines,
+                "added": sorted(filter(None, added)),
+                "words": _new_words(lines, was),
+                "blob": _blob(new.data),
+            }
+        )
+    return files
 
 
 def _test_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Mapping[str, Any]]:
@@ -144,7 +153,7 @@ def _listed_files(folders: Iterable[Path]) -> list[Mapping[str, Any]]:
         data = path.read_bytes()
         if len(data) <= MIB:
             lines = _telling(data.decode("utf-8", "replace").splitlines())
-            files.append({"path": path.name, "lines": lines, "words": [], "blob": ""})
+            files.append({"path": path.name, "lines": lines, "added": [], "words": [], "blob": ""})
     return [f for f in files if f["lines"]]
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.audit.card import ForgeryResult, Leak, Sealing
-from harness.audit.forgery_kit import PatchForgery, ScriptForgery, row_forgeries, task_forgeries
+from harness.audit.forgery_kit import (
+    PatchForgery,
+    ScriptForgery,
+    row_forgeries,
+    solution_in_comments,
+    task_forgeries,
+)
 from harness.audit.leaks import row_leaks, task_leaks
 from harness.datasets.instance import Instance
 from harness.datasets.instance_task import InstanceTask
@@ -16,7 +22,7 @@ from harness.datasets.row_command import parser_of
 from harness.datasets.test_runners import files_of_tests
 from harness.diffs import DiffError
 from harness.evaluation.grading import Grader, fault_of
-from harness.evaluation.harbor_grading import OpenTask
+from harness.evaluation.harbor_grading import OpenTask, parts_of
 from harness.evaluation.logs import resolved_by, test_log
 from pytest_ssr.errors import ArtifactError, SandboxError, SsrError
 from pytest_ssr.execution.command_runner import CommandRunner
@@ -180,10 +186,10 @@ class _RowVerifier:
         return [python, "-m", "pytest", "-rA", *runner.pytest_options, *self._files]
 
 
-def harbor_sealing(opened: OpenTask, *, deadline: float) -> Sealing:
+def harbor_sealing(opened: OpenTask, *, deadline: float, forgeries: Sequence[ScriptForgery] | None = None) -> Sealing:
     """Try forgeries on a task directory of Harbor: scripts that run as the agent, before the task's own verifier.
 
-    deadline: a time of `time.monotonic`, after which no further forgery is tried.
+    deadline: a time of `time.monotonic`, after which no further forgery is tried. forgeries: None for the whole kit.
     """
     is_separate = opened.trial.task.steps[-1].verification.place is not None
     verifier = SEPARATE if is_separate else SHARED
@@ -191,12 +197,19 @@ def harbor_sealing(opened: OpenTask, *, deadline: float) -> Sealing:
         leaks: tuple[Leak, ...] = task_leaks(opened)
     except SsrError as error:
         return Sealing(verifier=verifier, problem=fault_of(error, opened.instance))
-    return Sealing(tuple(_task_results(opened, deadline)), leaks, verifier)
+    tried = [*_of_solution(opened), *task_forgeries(is_separate=is_separate)] if forgeries is None else forgeries
+    return Sealing(tuple(_task_results(opened, tried, deadline)), leaks, verifier)
 
 
-def _task_results(opened: OpenTask, deadline: float) -> Iterator[ForgeryResult]:
+def _of_solution(opened: OpenTask) -> list[ScriptForgery]:
+    """Return the forgeries that are made from the reference solution of the last step; none without one."""
+    last = parts_of(opened.reference, len(opened.trial.task.steps))[-1]
+    return [solution_in_comments(Patch.parse(last.encode("utf-8", "surrogateescape")))] if last.strip() else []
+
+
+def _task_results(opened: OpenTask, forgeries: Iterable[ScriptForgery], deadline: float) -> Iterator[ForgeryResult]:
     known: dict[str, bool | None] = {}
-    for forgery in task_forgeries():
+    for forgery in forgeries:
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
             return
