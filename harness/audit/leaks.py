@@ -44,6 +44,10 @@ _COMMON = frozenset((*keyword.kwlist, *dir(builtins)))
 _REQUEST, _SEARCH = "ssr-leaks.json", "ssr-leaks.py"
 
 
+Searched = Mapping[str, Any]
+"""What `leak_search` gets of one file: `path`, `lines`, and of a solved one `added`, `words` and `blob`."""
+
+
 def row_leaks(task: InstanceTask) -> tuple[Leak, ...]:
     """Return what a solver of a row can read, in its image if the sandbox shows one, else in the tree that solvers get.
 
@@ -112,43 +116,36 @@ def _leaks(output: bytes) -> tuple[Leak, ...]:
         return ()
 
 
-def _solved_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Mapping[str, Any]]:
+def _solved_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Searched]:
     """Return what is searched of each file that the solution changes."""
-    files = []
+    files: list[Searched] = []
     for path in sorted(paths):
         new, old = after.entry(path), before.entry(path)
         if new is None or is_test_surface(path) or new == old:
             continue
-        was = _text(old)
-        added = {line.strip() for line in _text(new).splitlines()}.difference(map(str.strip, was.splitlines()))
+        added = _added(new, old)
         lines = _telling(added)
-        files.append(
-            {
-                "path": path,
-                "lines": lines,
-                "added": sorted(filter(None, added)),
-                "words": _new_words(lines, was),
-                "blob": _blob(new.data),
-            }
-        )
+        words = _new_words(lines, _text(old))
+        files.append({"path": path, "lines": lines, "added": added, "words": words, "blob": _blob(new.data)})
     return files
 
 
-def _test_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Mapping[str, Any]]:
+def _test_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Searched]:
     """Return what is searched of each test file that solvers do not get."""
-    files = []
-    for path in sorted(paths):
-        new, old = after.entry(path), before.entry(path)
-        if new is not None and new != old:
-            files.append(
-                {"path": path, "lines": _telling(set(_text(new).splitlines()).difference(_text(old).splitlines()))}
-            )
-    return [f for f in files if f["lines"]]
+    pairs = {path: (after.entry(path), before.entry(path)) for path in sorted(paths)}
+    files = {path: _telling(_added(new, old)) for path, (new, old) in pairs.items() if new is not None and new != old}
+    return [{"path": path, "lines": lines} for path, lines in files.items() if lines]
 
 
-def _listed_files(folders: Iterable[Path]) -> list[Mapping[str, Any]]:
+def _added(new: FileEntry, old: FileEntry | None) -> list[str]:
+    """Return the lines that a file has and an earlier one does not, without indentation and empty ones."""
+    before = set(map(str.strip, _text(old).splitlines()))
+    return sorted({line.strip() for line in _text(new).splitlines()} - before - {""})
+
+
+def _listed_files(folders: Iterable[Path]) -> list[Searched]:
     """Return what is searched of the files of some folders of a task."""
-    files = []
+    files: list[Searched] = []
     for path in sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()}):
         data = path.read_bytes()
         if len(data) <= MIB:
