@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ TESTS, SHARED, SEPARATE = "tests", "shared", "separate"
 _AFTER = "status=$?; sleep 0.2; exit $status"
 """Evaluation scripts restore the test files after the tests; what tests have left behind goes on meanwhile."""
 _PARSERS = {"django": "parse_log_django", "unittest": "parse_log_unittest", "sympy": "parse_log_sympy"}
+_METHOD = re.compile(r"(\w+) \((.+)\.\1\)")
 _GOOD = (Outcome.PASSED, Outcome.XFAILED)
 _SCRIPT_S, _LEAST_S = 60.0, 1.0
 
@@ -138,7 +140,7 @@ class _RowVerifier:
         if isinstance(runner.test_runner, CommandRunner):
             run = runner.fresh(state, self._files, like_s=self.task.original_s, verbose=True)
             return tests.failing | tests.passing <= run.passing
-        run = self._run(state, max(_LEAST_S, deadline - time.monotonic()))
+        run = self._run(state, _remaining_s(deadline))
         if run.limit is Limit.MACHINE_MEMORY or (run.limit is Limit.WALL_TIME and time.monotonic() >= deadline):
             return None
         pass_to_pass = [i for i in instance.pass_to_pass if i not in tests.set_aside]
@@ -152,7 +154,9 @@ class _RowVerifier:
     def _outcomes(self, run: SuiteRun) -> Mapping[str, Outcome]:
         """Return the outcomes that a log of another runner than pytest shows."""
         parser = parser_of(self.instance) or _PARSERS.get(self.task.runner.test_runner.name, "")
-        return parse_log(parser, run.output) if parser in LOG_PARSERS else {}
+        outcomes = parse_log(parser, run.output) if parser in LOG_PARSERS else {}
+        # Python 3.11 and later print `test_a (module.Class.test_a)`, and rows have the form of earlier ones.
+        return {**{_METHOD.sub(r"\1 (\2)", name): outcome for name, outcome in outcomes.items()}, **outcomes}
 
     @property
     def _files(self) -> list[str]:
@@ -210,25 +214,29 @@ def _of_solution(opened: OpenTask) -> list[ScriptForgery]:
 def _task_results(opened: OpenTask, forgeries: Iterable[ScriptForgery], deadline: float) -> Iterator[ForgeryResult]:
     known: dict[str, bool | None] = {}
     for forgery in forgeries:
-        remaining_s = deadline - time.monotonic()
-        if remaining_s <= 0:
+        if time.monotonic() >= deadline:
             return
-        result = _task_result(opened, forgery, max(_LEAST_S, remaining_s), known)
+        result = _task_result(opened, forgery, deadline, known)
         if result is not None:
             yield result
 
 
 def _task_result(
-    opened: OpenTask, forgery: ScriptForgery, seconds: float, known: dict[str, bool | None]
+    opened: OpenTask, forgery: ScriptForgery, deadline: float, known: dict[str, bool | None]
 ) -> ForgeryResult | None:
-    """Return what became of a forgery; None without a verdict. known: our verdicts by patch."""
+    """Return what became of a forgery; None if it could not be tried. known: our verdicts by patch."""
+    seconds = _remaining_s(deadline)
     try:
         forged = opened.forge(forgery.script, script_s=min(_SCRIPT_S, seconds), verifier_s=seconds)
     except SsrError:
         return None
-    if forged.patch not in known:
-        known[forged.patch] = _graded(opened, forged.patch, seconds)
-    return ForgeryResult(forgery.name, forged.accepted, known[forged.patch])
+    if forged.patch not in known and time.monotonic() < deadline:
+        known[forged.patch] = _graded(opened, forged.patch, _remaining_s(deadline))
+    return ForgeryResult(forgery.name, forged.accepted, known.get(forged.patch))
+
+
+def _remaining_s(deadline: float) -> float:
+    return max(_LEAST_S, deadline - time.monotonic())
 
 
 def _graded(opened: OpenTask, patch: str, seconds: float) -> bool | None:

@@ -1,13 +1,14 @@
-"""A row with a clone in bubblewrap, and a grader for it."""
+"""Rows with a clone in bubblewrap, and a grader for them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from plain import plain_python
-from rows import write_project
+from rows import FIXED, diff, write_project
 
 from harness.datasets.environments import Environments
 from harness.datasets.families import read_row
@@ -19,16 +20,32 @@ from pytest_ssr.storage.store import Store
 
 
 class Rows:
-    """Two rows of a small repository: a bug to fix, and a function to write."""
+    """Rows of a small repository: a bug to fix, a function to write, and the bug with tests of unittest."""
 
     def __init__(self, folder: Path) -> None:
         clones, rows = write_project(folder)
         store = Store(folder / "store")
         environments = Environments(store, plain_python())
+        rows.append({**rows[0], **unittest_row(clones / "acme__shop")})
         self.instances: list[Instance] = [read_row(row, "row") for row in rows]
         self.grader = Grader(
             store, Repositories(store, clones), environments, RuleSettings(time_limit_s=60), sandbox="bubblewrap"
         )
+
+
+def unittest_row(repository: Path) -> dict[str, str]:
+    """Return what a row has in place of pytest's tests."""
+    methods = ("test_add", "self.assertEqual(add(1, 2), 3)"), ("test_shout", 'self.assertEqual(shout("a"), "A")')
+    head = "import unittest\n\nfrom shop import add, shout\n\n\nclass ShopTest(unittest.TestCase):\n"
+    text = head + "".join(f"    def {name}(self):\n        {line}\n\n" for name, line in methods)
+    failing, passing = (f"{name} (tests.test_old.ShopTest)" for name, _ in methods)
+    return {
+        "instance_id": "acme__shop-3",
+        "patch": diff(repository, {"shop.py": FIXED}),
+        "test_patch": diff(repository, {"tests/__init__.py": "", "tests/test_old.py": text}),
+        "FAIL_TO_PASS": json.dumps([failing]),
+        "PASS_TO_PASS": json.dumps([passing]),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -102,17 +102,19 @@ def test_a_verifier_that_hangs_is_ended_at_the_deadline(opening: Opening) -> Non
     assert (result.own, result.ours) == (None, None)
 
 
+SOLVE = """\
+#!/bin/bash
+printf 'def total(numbers):\\n    return sum(numbers)\\n' > /app/sums.py
+echo 'the discount is computed twice' > /app/discount.txt
+"""
+
+
 def test_what_the_image_shows_is_named(opening: Opening) -> None:
     shown = {
         **SEALED,
-        "environment/Dockerfile": ENVIRONMENT["environment/Dockerfile"] + "COPY answer.sh /opt/notes/answer.sh\n",
-        "environment/answer.sh": "python3 --version\necho 'the discount is computed twice' > /app/discount.txt\n",
-        "solution/solve.sh": (
-            "#!/bin/bash\nprintf 'def total(numbers):\\n    return sum(numbers)\\n' > /app/sums.py\n"
-            "python3 --version\necho 'the discount is computed twice' > /app/discount.txt\n"
-        ),
+        "environment/Dockerfile": ENVIRONMENT["environment/Dockerfile"] + "COPY answer.sh /opt/notes/\n",
+        "environment/answer.sh": SOLVE,
+        "solution/solve.sh": SOLVE,
     }
-    hidden = {**SEALED, "environment/tests/test_sums.py": None, "environment/answer.sh": None}
-    assert task_leaks(opening("shared", hidden)) == ()
-    leaks = task_leaks(opening("separate-same-image", shown))
-    assert Leak.TESTS_IN_IMAGE in leaks
+    assert task_leaks(opening("shared", {**SEALED, "environment/tests/test_sums.py": None})) == ()
+    assert task_leaks(opening("separate-same-image", shown)) == (Leak.SOLUTION_IN_IMAGE, Leak.TESTS_IN_IMAGE)

@@ -23,7 +23,7 @@ def later(seconds: float = 300.0) -> float:
     return time.monotonic() + seconds
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_solution_is_accepted_by_both_and_the_bug_by_none(rows: Any, index: int) -> None:
     """Otherwise the tests below would prove nothing."""
     instance = rows.instances[index]
@@ -50,6 +50,14 @@ def test_a_new_function_can_be_forged_as_well(rows: Any) -> None:
     sealing = row_sealing(rows.grader, instance, rows.grader.task(instance), deadline=later())
     assert {r.ours for r in sealing.forgeries} == {False}
     assert {"prints-results", "prints-at-exit", "runs-nothing", "equals-everything"} <= set(sealing.accepted)
+
+
+def test_tests_of_another_runner_are_forged_without_pytest(rows: Any) -> None:
+    instance = rows.instances[2]
+    sealing = row_sealing(rows.grader, instance, rows.grader.task(instance), deadline=later())
+    assert {r.ours for r in sealing.forgeries} == {False}
+    assert {"prints-results", "runs-nothing", "asserts-nothing", "equals-everything"} <= set(sealing.accepted)
+    assert not {f.name for f in row_forgeries() if f.needs_pytest} & {r.forgery for r in sealing.forgeries}
 
 
 def test_after_the_deadline_nothing_is_tried(rows: Any) -> None:
