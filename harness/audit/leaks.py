@@ -8,7 +8,7 @@ import json
 import keyword
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harness.audit.card import Leak
@@ -39,6 +39,7 @@ _ELSEWHERE = (
 """Folders of an image in which somebody may have left something."""
 _LEAST_LINE, _LEAST_WORD, _LONG_WORD, _LONG_LINE = 12, 5, 10, 30
 _TRIVIAL = re.compile(r"(#|import\s|from\s|return\s+\w+$|def __\w+__\(|@\w+$|\"\"\"|else:|try:|pass$)")
+_TEST_NAME = re.compile(r"(^|[^a-z])tests?($|[^a-z])|spec", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _COMMON = frozenset((*keyword.kwlist, *dir(builtins)))
 _REQUEST, _SEARCH = "ssr-leaks.json", "ssr-leaks.py"
@@ -84,6 +85,7 @@ def task_leaks(opened: OpenTask) -> tuple[Leak, ...]:
             if archive is not None and any(not member.isdir() for member in archive):
                 found.append(Leak.SOLUTION_IN_IMAGE)
         found += _searched(opened, container)
+    found += [Leak.TESTS_IN_IMAGE] if _has_all_tests(opened) else []
     return tuple(sorted(set(found)))
 
 
@@ -93,18 +95,46 @@ def _searched(opened: OpenTask, container: Container) -> Sequence[Leak]:
     )
     steps = opened.trial.task.steps
     solutions = [step.solution for step in steps if step.solution is not None]
-    tests = {folder for step in steps for folder in step.verification.tests}
     request = {
         "root": container.workdir,
         "itself": True,
         "elsewhere": _ELSEWHERE,
         "files": [*_solved_files(opened.first, original, original.changes), *_listed_files(solutions)],
-        "tests": _listed_files(tests),
+        "tests": _hidden_tests(opened),
     }
     files = {_SEARCH: FileEntry(_SOURCE), _REQUEST: FileEntry(json.dumps(request).encode())}
     container.put_files("/run", files, owner_of=(0, 0))
     command = f"python3 /run/{_SEARCH} /run/{_REQUEST}"
     return _leaks(container.exec(command, seconds=_LIMITS.wall_s, user="0").output.encode())
+
+
+def _has_all_tests(opened: OpenTask) -> bool:
+    """Return whether the agent's tree has each file with tests that the verifier brings."""
+    shown = {hashlib.sha256(_data(opened.first, path)).hexdigest() for path in opened.first.snapshot.files}
+    tests = [path for path in _verifier_files(opened) if _TEST_NAME.search(path.stem) and path.suffix != ".sh"]
+    return bool(tests) and all(hashlib.sha256(path.read_bytes()).hexdigest() in shown for path in tests)
+
+
+def _hidden_tests(opened: OpenTask) -> list[Searched]:
+    """Return what is searched of the files of the verifier: lines that no file of that name in the agent's tree has."""
+    names = {PurePosixPath(path).name: path for path in opened.first.snapshot.files}
+    files: list[Searched] = []
+    for path in _verifier_files(opened):
+        data = path.read_bytes()
+        if len(data) <= MIB:
+            shown = opened.first.entry(names[path.name]) if path.name in names else None
+            files.append({"path": path.name, "lines": _telling(_added(FileEntry(data), shown))})
+    return [f for f in files if f["lines"]]
+
+
+def _verifier_files(opened: OpenTask) -> list[Path]:
+    folders = {folder for step in opened.trial.task.steps for folder in step.verification.tests}
+    return sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()})
+
+
+def _data(state: CodebaseState, path: str) -> bytes:
+    entry = state.entry(path)
+    return entry.data if entry is not None else b""
 
 
 def _leaks(output: bytes) -> tuple[Leak, ...]:

@@ -25,7 +25,7 @@ from harness.diffs import DiffError
 from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.harbor_grading import OpenTask, parts_of
 from harness.evaluation.logs import resolved_by, test_log
-from pytest_ssr.errors import ArtifactError, SandboxError, SsrError
+from pytest_ssr.errors import SsrError
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.log_parsers import LOG_PARSERS, parse_log
 from pytest_ssr.execution.suite import provide_interpreter, run_environment
@@ -89,7 +89,7 @@ def _grade(grader: Grader, task: InstanceTask, patch: Patch) -> bool | None:
             like_s=task.original_s,
             full=grader.full,
         ).resolved
-    except SandboxError:
+    except SsrError:
         return None
 
 
@@ -126,7 +126,7 @@ class _RowVerifier:
         try:
             state = unsolved_state(self.task.runner, self.task.artifact).apply(patch).restore(self._restored)
             return self.accepts(state, deadline) if self.is_known else None
-        except (ArtifactError, SandboxError):
+        except SsrError:
             return None
 
     @property

@@ -109,6 +109,16 @@ echo 'the discount is computed twice' > /app/discount.txt
 """
 
 
+def test_tests_with_more_than_the_agent_has_are_hidden(opening: Opening) -> None:
+    more = SEALED["tests/test_sums.py"] + "\n\ndef test_more():\n    assert total([1, 2, 3, 4]) == 10\n"
+    hidden = opening("shared", {**SEALED, "tests/test_sums.py": more})
+    assert task_leaks(hidden) == ()
+    notes = {**ENVIRONMENT, "environment/notes.txt": "def test_more():\n    assert total([1, 2, 3, 4]) == 10\n"}
+    assert task_leaks(opening("separate-same-image", {**SEALED, **notes, "tests/test_sums.py": more})) == (
+        Leak.TESTS_IN_IMAGE,
+    )
+
+
 def test_what_the_image_shows_is_named(opening: Opening) -> None:
     shown = {
         **SEALED,
