@@ -78,7 +78,8 @@ def compiled(source: Path, text: str, target: Path) -> None:
 
 def test_nothing_is_found_in_what_only_looks_similar(searched: Searched):
     (searched.packages / "shop.py").write_text(OTHER)
-    (searched.elsewhere / "notes.txt").write_text(f"{BUGGY}{OTHER}")
+    half = SOLVED.splitlines()[1]
+    (searched.elsewhere / "notes.txt").write_text(f"{BUGGY}{OTHER}{half}")
     compiled(searched.elsewhere / "shop.py", OTHER, searched.tree / "pkg" / "__pycache__" / "shop.cpython-311.pyc")
     git(searched.tree, "init", "-q")
     git(searched.tree, "add", "pkg/shop.py")
