@@ -34,7 +34,7 @@ from pytest_ssr.grading import grade_patch, unsolved_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.test_run import Limit, Outcome, RunStatus, SuiteRun
 
 TESTS, SHARED, SEPARATE = "tests", "shared", "separate"
@@ -60,7 +60,10 @@ def row_sealing(grader: Grader, instance: Instance, task: InstanceTask, *, deadl
     if not works:
         # It does not read the log of this row's tests as it should, so that its verdicts mean nothing.
         verifier = replace(verifier, is_known=False)
-    return Sealing(tuple(_row_results(grader, verifier, deadline)), leaks, TESTS)
+    results = tuple(_row_results(grader, verifier, deadline))
+    is_other = not results and time.monotonic() < deadline
+    problem = Reason(ReasonCode.OTHER_LANGUAGE, "the kit has no forgery for it") if is_other else None
+    return Sealing(results, leaks, TESTS, problem)
 
 
 def _row_results(grader: Grader, verifier: _RowVerifier, deadline: float) -> Iterator[ForgeryResult]:
@@ -108,7 +111,7 @@ class _RowVerifier:
         modules = self._modules()
         if forgery.needs_pytest and not isinstance(runner.test_runner, PytestRunner):
             return None
-        if forgery.module and not modules:
+        if (forgery.module or isinstance(runner.test_runner, CommandRunner)) and not modules:
             return None
         start = unsolved_state(runner, self.task.artifact)
         ids = [self.instance.given_ids.get(i, i) for i in (*self.instance.fail_to_pass, *self.instance.pass_to_pass)]

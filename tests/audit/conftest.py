@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plain import plain_python
@@ -20,13 +21,19 @@ from pytest_ssr.storage.store import Store
 
 
 class Rows:
-    """Rows of a small repository: a bug to fix, a function to write, and the bug with tests of unittest."""
+    """Rows of a small repository: a bug to fix, a function to write, and the bug with tests of unittest and of a shell.
+
+    The last one is of another language.
+    """
 
     def __init__(self, folder: Path) -> None:
         clones, rows = write_project(folder)
         store = Store(folder / "store")
         environments = Environments(store, plain_python())
-        rows.append({**rows[0], **unittest_row(clones / "acme__shop")})
+        repository = clones / "acme__shop"
+        rows.append({**rows[0], **unittest_row(repository)})
+        rows.append({**rows[0], **command_row(repository)})
+        rows.append({**rows[0], **command_row(repository), **other_row(repository)})
         self.instances: list[Instance] = [read_row(row, "row") for row in rows]
         self.grader = Grader(
             store, Repositories(store, clones), environments, RuleSettings(time_limit_s=60), sandbox="bubblewrap"
@@ -45,6 +52,39 @@ def unittest_row(repository: Path) -> dict[str, str]:
         "test_patch": diff(repository, {"tests/__init__.py": "", "tests/test_old.py": text}),
         "FAIL_TO_PASS": json.dumps([failing]),
         "PASS_TO_PASS": json.dumps([passing]),
+    }
+
+
+CHECKS = """\
+failed=0
+check() {
+    if [ "$($2)" = "$3" ]; then echo "PASS: $1"; else echo "FAIL: $1"; failed=1; fi
+}
+shop() { python3 -c "from shop import *; print($1)"; }
+"""
+SCRIPT = ": '>>>>> Start Test Output'\nbash checks/run.sh\n: '>>>>> End Test Output'\n"
+
+
+def command_row(repository: Path) -> dict[str, Any]:
+    """Return what a row has whose tests only its own command runs."""
+    checks = CHECKS + "check adds 'shop add(1,2)' 3\ncheck shouts 'shop shout(\"a\")' A\nexit $failed\n"
+    return {
+        "instance_id": "acme__shop-4",
+        "test_patch": diff(repository, {"checks/run.sh": checks}),
+        "FAIL_TO_PASS": ["adds"],
+        "PASS_TO_PASS": ["shouts"],
+        "eval_script": SCRIPT,
+        "log_parser": "parse_log_jq",
+    }
+
+
+def other_row(repository: Path) -> dict[str, str]:
+    """Return what such a row has if its code is a shell's."""
+    checks = CHECKS + "check adds 'sh add.sh' 3\ncheck shouts 'shop shout(\"a\")' A\nexit $failed\n"
+    return {
+        "instance_id": "acme__shop-5",
+        "patch": diff(repository, {"add.sh": "echo $((1 + 2))\n"}),
+        "test_patch": diff(repository, {"checks/run.sh": checks}),
     }
 
 

@@ -23,7 +23,7 @@ def later(seconds: float = 300.0) -> float:
     return time.monotonic() + seconds
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 4])
 def test_a_solution_is_accepted_by_both_and_the_bug_by_none(rows: Any, index: int) -> None:
     """Otherwise the tests below would prove nothing."""
     instance = rows.instances[index]
@@ -58,6 +58,21 @@ def test_tests_of_another_runner_are_forged_without_pytest(rows: Any) -> None:
     assert {r.ours for r in sealing.forgeries} == {False}
     assert {"prints-results", "runs-nothing", "asserts-nothing", "equals-everything"} <= set(sealing.accepted)
     assert not {f.name for f in row_forgeries() if f.needs_pytest} & {r.forgery for r in sealing.forgeries}
+
+
+def test_a_row_s_own_command_decides(rows: Any) -> None:
+    """It compares what a process prints, and no forgery of the kit knows that."""
+    instance = rows.instances[3]
+    sealing = row_sealing(rows.grader, instance, rows.grader.task(instance), deadline=later())
+    assert {(r.own, r.ours) for r in sealing.forgeries} == {(False, False)}
+
+
+def test_a_row_of_another_language_is_not_called_sealed(rows: Any) -> None:
+    instance = rows.instances[4]
+    sealing = row_sealing(rows.grader, instance, rows.grader.task(instance), deadline=later())
+    assert sealing.forgeries == ()
+    assert sealing.problem is not None
+    assert sealing.problem.code is ReasonCode.OTHER_LANGUAGE
 
 
 def test_after_the_deadline_nothing_is_tried(rows: Any) -> None:
