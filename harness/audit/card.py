@@ -262,7 +262,7 @@ class Cost:
     tree_mib: float = 0.0
     """The size of the task's files."""
     audit_cpu_s: float = 0.0
-    """CPU seconds of the audit beyond the two reference runs."""
+    """CPU seconds of the audit; 0 if they are unknown, as in containers."""
     audit_s: float = 0.0
     """Wall seconds of the whole audit."""
 

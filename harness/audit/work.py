@@ -20,6 +20,7 @@ from harness.evaluation.grading import Grader, fault_of, invalid_reason
 from harness.evaluation.rows_work import ROW_FAULTS, RowUnits, Unit
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
 from pytest_ssr.records.reasons import Reason
+from pytest_ssr.sandbox import SandboxName
 from pytest_ssr.storage.store import key_of
 
 AUDITS = "audits"
@@ -50,9 +51,11 @@ class AuditWork(RowUnits[Card]):
         """Audit a task and store its card."""
         instance, begin_s, before_s = unit.instance, time.monotonic(), cpu_s()
         card = self._audited(instance)
-        cost = replace(
-            card.cost, audit_s=round(time.monotonic() - begin_s, 3), audit_cpu_s=round(cpu_s() - before_s, 3)
-        )
+        audit_s, audit_cpu_s = time.monotonic() - begin_s, cpu_s() - before_s
+        if instance.harbor is not None or SandboxName.parse(self.grader.sandbox_of(instance)).has_own_system:
+            # What runs in containers is not known here.
+            audit_cpu_s = 0.0
+        cost = replace(card.cost, audit_s=round(audit_s, 3), audit_cpu_s=round(audit_cpu_s, 3))
         card = replace(card, repo=instance.repo, family=instance.family, cost=cost)
         if self.fault(card) is None:
             self.grader.store.put_record(AUDITS, self._key(instance), card.to_json())

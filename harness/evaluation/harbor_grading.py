@@ -59,6 +59,19 @@ class HarborGrade:
 
 
 @dataclass(frozen=True, slots=True)
+class Forged:
+    """What became of a script that ran as the agent of a task."""
+
+    accepted: bool | None
+    """Whether the verifier gave the whole reward, in the container in which the script ran, as in Harbor.
+
+    None if a limit of the caller ended the verifier.
+    """
+    patch: str
+    """What the script changed in the working directory; `OpenTask.grade` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Reference:
     """What the reference solution of a task has shown; stored, so that it is run once."""
 
@@ -99,6 +112,26 @@ class OpenTask:
             flags += found
         result = self.trial.grade(work)
         return HarborGrade(_is_resolved(result), _reason(result), result.rewards, tuple(flags), result.log)
+
+    def forge(self, script: str, *, script_s: float, verifier_s: float) -> Forged:
+        """Run a script as the agent of the last step, after the reference solution of the others.
+
+        script_s: its time. verifier_s: that of the verifier, if the task gives it more. Raises SandboxError.
+        """
+        last = len(self.trial.task.steps) - 1
+        parts = parts_of(self.reference, last + 1)
+        work: list[Changes] = []
+        for index, part in enumerate(parts[:-1]):
+            work.append(self.work(index, work, part)[0])
+        before = self.start(last, work)
+        with temporary_folder() as temporary:
+            folder = temporary / "tree"
+            result = self.trial.within(verifier_s).forge(work, script, folder, seconds=script_s)
+            snapshot = take_snapshot(_existing(folder), temporary / "trees", needs_python=False)
+            diff = _state_of(snapshot, before.snapshot).patch_from(before).data.decode("utf-8", "surrogateescape")
+        is_cut = result.fault is Fault.TIMED_OUT and verifier_s < self.trial.task.steps[last].verification.timeout_s
+        accepted = None if is_cut else _is_resolved(TrialResult(result.rewards, (result,)))
+        return Forged(accepted, "" if not diff else diff if last == 0 else series([*parts[:-1], diff]))
 
     def work(self, index: int, earlier: Sequence[Changes], diff: str) -> tuple[Changes, Sequence[Flag]]:
         """Return the files that a diff changes at the beginning of a step, and what is notable about the diff.

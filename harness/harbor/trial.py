@@ -14,8 +14,9 @@ import posixpath
 import shlex
 import shutil
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -42,6 +43,8 @@ _LEFT_OUT = frozenset((".git", "__pycache__"))
 _PASSING = ("/tmp", "/run", "/var/tmp", "/var/log", "/var/cache", "/var/lib/apt", "/root", "/home", "/logs", _SOLUTION)
 """Folders whose changes by a reference solution say nothing about its task."""
 
+_READ_AFTER_S = 0.5
+"""How long Harbor needs at least to read a reward after its verifier has ended."""
 _INIT = "/usr/sbin/docker-init"
 """The engine's own, in each container."""
 
@@ -177,6 +180,35 @@ class Trial:
             _download(container, container.workdir, folder, exclude=(), left_out=_LEFT_OUT)
             return _elsewhere(container.changed_paths(), container.workdir)
 
+    def forge(self, work: Sequence[Changes], script: str, folder: Path, *, seconds: float) -> StepResult:
+        """Run a script as the agent of the last step, and the verifier after it as Harbor does.
+
+        What the script leaves in the container, processes too, is there when the verifier runs, unless that has its
+        own, and when the reward is read. Writes the working directory after the script into a new folder.
+
+        work: that on the earlier steps. seconds: for the script. Raises SandboxError if its time is over.
+        """
+        index = len(self.task.steps) - 1
+        step = self.task.steps[index]
+        with self._at_start(index, work, network=self.task.network) as container:
+            if container.exec(script, seconds=seconds, user=step.user).exit_code is None:
+                raise SandboxError(f"the agent's script ran for more than {seconds:g} s")
+            _download(container, container.workdir, folder, exclude=(), left_out=_LEFT_OUT)
+            return self._graded(container, step, stop=False)
+
+    def within(self, seconds: float) -> Trial:
+        """Return a trial whose verifiers have at most so much time."""
+
+        def limited(step: Step) -> Step:
+            timeout_s = min(step.verification.timeout_s, seconds)
+            return replace(step, verification=replace(step.verification, timeout_s=timeout_s))
+
+        return replace(self, task=replace(self.task, steps=tuple(map(limited, self.task.steps))))
+
+    def begun(self) -> contextlib.AbstractContextManager[Container]:
+        """Start a container as the agent of the first step finds it, without its network; raises SandboxError."""
+        return self._at_start(0, (), network=self._least_network)
+
     def shows_tests(self) -> bool:
         """Return whether the agent's image already holds files in /tests."""
         with (
@@ -238,16 +270,27 @@ class Trial:
         with self._begun(index, done, network=network) as (container, fault):
             if fault:
                 return StepResult(step.name, {}, Fault.SETUP_FAILED, fault, "")
-            if verification.place is None:
-                return self._run(container, step.name, verification)
-            try:
-                with self._collected(container, verification) as artifacts:
-                    return self._run_separate(artifacts, step.name, verification, verification.place)
-            except TooLargeError as error:
-                return StepResult(step.name, {}, Fault.TOO_LARGE, str(error), "")
+            return self._graded(container, step, stop=True)
+
+    def _graded(self, container: Container, step: Step, *, stop: bool) -> StepResult:
+        """Grade what is in a container; stop: kill all processes of the verifier's before the reward is read."""
+        verification = step.verification
+        if verification.place is None:
+            return self._run(container, step.name, verification, stop=stop)
+        try:
+            with self._collected(container, verification) as artifacts:
+                return self._run_separate(artifacts, step.name, verification, verification.place, stop=stop)
+        except TooLargeError as error:
+            return StepResult(step.name, {}, Fault.TOO_LARGE, str(error), "")
 
     def _run_separate(
-        self, artifacts: Sequence[tuple[Artifact, Path]], name: str, verification: Verification, place: Place
+        self,
+        artifacts: Sequence[tuple[Artifact, Path]],
+        name: str,
+        verification: Verification,
+        place: Place,
+        *,
+        stop: bool,
     ) -> StepResult:
         with self.engine.started(place, network=verification.network) as verifier:
             for folder in _FOLDERS:
@@ -263,9 +306,9 @@ class Trial:
                     parent = str(PurePosixPath(source).parent)
                     entry = FileEntry(path.read_bytes(), 0o100755 if path.stat().st_mode & 0o100 else 0o100644)
                     verifier.put_files(parent, {PurePosixPath(source).name: entry}, owner_of=(0, 0))
-            return self._run(verifier, name, verification)
+            return self._run(verifier, name, verification, stop=stop)
 
-    def _run(self, container: Container, name: str, verification: Verification) -> StepResult:
+    def _run(self, container: Container, name: str, verification: Verification, *, stop: bool) -> StepResult:
         """Run a verifier, and read what it wrote."""
         if not verification.has_tests:
             for folder in verification.tests:
@@ -277,7 +320,10 @@ class Trial:
         done = container.exec(
             f"({script}) > {_OUTPUT} 2>&1", seconds=verification.timeout_s, user=verification.user, env=verification.env
         )
-        container.stop()
+        if stop:
+            container.stop()
+        else:
+            time.sleep(_READ_AFTER_S)
         log = _log(container) or done.output
         if done.exit_code is None:
             detail = f"the verifier ran for more than {verification.timeout_s:g} s"

@@ -13,16 +13,21 @@ import pwd
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_ssr.errors import SandboxUnavailableError
 from pytest_ssr.sandbox.process import ProcessProvider, ProcessSandbox
-from pytest_ssr.sandbox.protocol import Availability, Limits
+from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
+from pytest_ssr.sandbox.supervision import process_table
+from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
 
 _FIRST_USER, _USERS = 20_000, 40_000
 """Numbers that a container has even if its users are mapped to a range of 65,536."""
 _TIMEOUT_S = 30
+_ROUNDS = 200
+"""Of killing and waiting; processes end at once, unless the kernel holds them."""
 
 
 class OtherUserProvider(ProcessProvider):
@@ -61,12 +66,38 @@ class OtherUserSandbox(ProcessSandbox):
         self._folder.chmod(0o711)
         self._tree.chmod(0o700)
         self._scratch.chmod(0o700)
-        self._is_owned = False
+        self._is_owned, self._converses = False, False
 
     def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a regular file; see the protocol."""
         super().write(path, data, executable=executable)
         self._is_owned = False
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        limits: Limits,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+    ) -> ExecResult:
+        """Run a command, and end whatever it leaves behind before anything is read; see the protocol."""
+        try:
+            return super().exec(argv, limits=limits, env=env, stdin=stdin, cwd=cwd)
+        finally:
+            if not self._converses:
+                _end_all_of(self._user)
+
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> RpcSession:
+        """Start a long-running command, which ends with the sandbox at the latest; see Conversing."""
+        self._converses = True
+        return super().converse(argv, limits=limits, env=env)
+
+    def close(self) -> None:
+        """End all processes of the user, and remove the files; see the protocol."""
+        _end_all_of(self._user)
+        super().close()
 
     def _command(self, argv: Sequence[str], limits: Limits, cwd: str) -> list[str]:
         return [*_as_user(self._user), *super()._command(argv, limits, cwd)]
@@ -81,6 +112,31 @@ class OtherUserSandbox(ProcessSandbox):
             for folder in (self._scratch, self._scratch / "home", self._scratch / "tmp"):
                 os.chown(folder, self._user, self._user, follow_symlinks=False)
         return variables
+
+
+def _end_all_of(user: int) -> None:
+    """Kill all processes of a user at once (kill(2) with -1), and wait until they have ended.
+
+    Other sandboxes find a process whose parents have ended by its environment. It can empty that, and root without
+    CAP_SYS_PTRACE, as in a container, cannot read that of another user's process.
+    """
+    if not _runs_any(user):
+        return
+    for _ in range(_ROUNDS):
+        command = [*_as_user(user), "sh", "-c", "kill -KILL -1"]
+        subprocess.run(command, capture_output=True, check=False, timeout=_TIMEOUT_S)
+        if not _runs_any(user):
+            return
+        time.sleep(0.01)
+
+
+def _runs_any(user: int) -> bool:
+    """Return whether a user has a process that has not ended."""
+    for pid, entry in (process_table.listed() or {}).items():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if entry is not None and not entry.ended and Path(f"/proc/{pid}").stat().st_uid == user:
+                return True
+    return False
 
 
 def _as_user(user: int) -> list[str]:

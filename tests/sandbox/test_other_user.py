@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +68,49 @@ def test_what_is_written_from_outside_belongs_to_the_user(sandbox: OtherUserSand
     shell(sandbox, "true")
     sandbox.write("new/file.py", b"1")
     assert shell(sandbox, "echo 2 > new/file.py; touch new/other; cat new/file.py; ls new") == "2\nfile.py\nother\n"
+
+
+AS_IN_A_CONTAINER = (
+    """
+import sys
+from pathlib import Path
+from pytest_ssr.sandbox.other_user import OtherUserProvider
+from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.sandbox.supervision import cgroup, process_table
+
+cgroup.new_group = lambda limits: None
+HIDES = """
+    + repr("""
+import os
+for _ in range(30):
+    if os.fork():
+        continue
+    for _ in range(3):
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+    os.execve("/bin/sleep", ["sleep", "300"], {})
+""")
+    + """
+with OtherUserProvider().open(Path(sys.argv[1]), mount_at="/w") as sandbox:
+    user = int(sandbox.exec(["id", "-u"], limits=Limits(wall_s=60)).stdout)
+    left = []
+    # Some are found by their parents before these have ended.
+    for _ in range(3):
+        sandbox.exec(["/usr/bin/python3", "-I", "-c", HIDES], limits=Limits(wall_s=60))
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            entry = process_table.entry_of(int(folder.name))
+            left += [folder.name] if entry and not entry.ended and folder.stat().st_uid == user else []
+        except OSError:
+            pass
+    print(left)
+"""
+)
+
+
+def test_a_process_that_hides_its_origin_ends_with_the_command(tmp_path: Path) -> None:
+    """As in a container, whose root has no control groups: neither its parents nor its environment show its origin."""
+    command = [sys.executable, "-c", AS_IN_A_CONTAINER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -31,6 +31,7 @@ def git(folder: Path, *arguments: str) -> str:
 def diff(folder: Path, changes: Mapping[str, str]) -> str:
     """Return the output of `git diff` for some changes, and undo them."""
     for name, text in changes.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     git(folder, "add", "-A")
     output = git(folder, "diff", "--cached")
