@@ -15,6 +15,7 @@ from itertools import filterfalse
 from pytest_ssr.campaign.acceptances import Acceptances
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.candidate_order import LOOKAHEAD, held_back, spread, without_repeats
+from pytest_ssr.campaign.dismissed import is_dismissed
 from pytest_ssr.campaign.measured_snapshot import MeasuredSnapshot
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks import NamedCheck, names_of
@@ -132,6 +133,8 @@ class Campaign:
         tree = MeasuredSnapshot(*shown, self.baseline.reach, diff, self.skipped)
         drawn = without_repeats(interleave([i.candidates(tree, seed=seed) for i in injectors]))
         drawn = filterfalse(self._is_skipped, drawn)
+        if judges_only and diff is not None and deciding is None:
+            drawn = filterfalse(self._is_dismissed, drawn)
         ahead = ahead_of(self.injectors, LOOKAHEAD)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
@@ -221,6 +224,10 @@ class Campaign:
             path in self.skipped and self.skipped[path].touched_by(self.snapshot.read(path), data)
             for path, data in candidate.changes.items()
         )
+
+    def _is_dismissed(self, candidate: Candidate) -> bool:
+        """Return whether the reviewers of a change would dismiss a remark about a candidate."""
+        return is_dismissed(candidate, self.snapshot.read(candidate.path))
 
     def _with_sign(self, candidate: Candidate) -> Candidate:
         return replace(candidate, sign=str(common_sign(self.changes_of(candidate)) or ""))

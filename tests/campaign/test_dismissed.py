@@ -1,0 +1,60 @@
+"""What a review leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ssr.campaign.dismissed import is_dismissed
+from pytest_ssr.injectors.protocol import Candidate
+
+SOURCE = b"""def f(a):
+    if a is None:  # pragma: no cover
+        try:
+            a = 1
+        except ValueError:
+            pass
+    return a + 1
+"""
+
+
+def candidate(operator: str, detail: str = "", line: int = 7) -> Candidate:
+    return Candidate("mutation", operator, {}, "m.py", line, "f", detail)
+
+
+@pytest.mark.parametrize(
+    ("operator", "detail"),
+    [
+        ("equality-to-identity", "== -> is"),
+        ("shuffle-statements", "a = 1 -> b = 2"),
+        ("change-constant", "None -> False"),
+        ("drop-keyword", ", stacklevel=2 removed"),
+        ("drop-keyword", ", help='text' removed"),
+        ("wrong-exception", "BaseException -> Exception"),
+        ("wrong-exception", "RuntimeError -> NotImplementedError"),
+    ],
+)
+def test_kinds_that_reviewers_dismiss(operator: str, detail: str) -> None:
+    assert is_dismissed(candidate(operator, detail), SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("operator", "detail"),
+    [
+        ("boundary-comparison", "> -> >="),
+        ("change-constant", "1 -> 2"),
+        ("drop-keyword", ", strict=True removed"),
+        ("wrong-exception", "KeyError -> IndexError"),
+        ("wrong-exception", "OwnError -> ValueError"),
+    ],
+)
+def test_other_changes_stay(operator: str, detail: str) -> None:
+    assert not is_dismissed(candidate(operator, detail), SOURCE)
+
+
+@pytest.mark.parametrize(("line", "dismissed"), [(1, False), (2, True), (4, True), (6, True), (7, False)])
+def test_code_that_the_team_does_not_cover_is_left_out(line: int, *, dismissed: bool) -> None:
+    assert is_dismissed(candidate("change-constant", "1 -> 2", line), SOURCE) is dismissed
+
+
+def test_a_line_that_the_file_does_not_have_is_not_dismissed() -> None:
+    assert not is_dismissed(candidate("change-constant", "1 -> 2", 0), b"")
