@@ -50,6 +50,8 @@ MODULES = {
     "sqlparse": ["sqlparse/utils.py", "sqlparse/lexer.py"],
     "boltons": ["boltons/listutils.py", "boltons/queueutils.py"],
     "click": ["src/click/formatting.py"],
+    "inflection": ["inflection/__init__.py"],
+    "voluptuous": ["voluptuous/util.py", "voluptuous/humanize.py"],
     "mistune": ["src/mistune/list_parser.py"],
     "tenacity": ["tenacity/stop.py", "tenacity/wait.py"],
     "arrow": ["arrow/formatter.py"],

@@ -81,7 +81,9 @@ PROJECTS = {
         ("cffi", "cryptography", "ephemeral-port-reserve", "pytest-timeout"),
         editable="",
     ),
-    "jinja2": Project("jinja2==3.1.6", "compiles templates to code; trio", ("trio",), editable="i18n"),
+    "jinja2": Project("jinja2==3.1.6", "compiles templates to code; trio", ("trio", "markupsafe"), editable="i18n"),
+    "inflection": Project("inflection==0.5.1", "one module, parametrized tests"),
+    "voluptuous": Project("voluptuous==0.16.0", "tests in the package"),
     "httpx": Project(
         "httpx==0.28.1",
         "async, threads, sockets",
