@@ -83,7 +83,6 @@ def solution_diff(task: InstanceTask, unsolved: CodebaseState) -> ProjectDiff:
 
 def _campaign(task: InstanceTask, store: Store, unsolved: CodebaseState, diff: ProjectDiff) -> Campaign:
     deciding = task.tests.failing | task.tests.passing
-    files = [path for path in task.artifact.test_files if path in task.runner.snapshot.files]
 
     def opened(own: Sequence[Candidate]) -> Campaign:
         return Campaign(
@@ -95,7 +94,7 @@ def _campaign(task: InstanceTask, store: Store, unsolved: CodebaseState, diff: P
                 *load_injectors(OPERATORS),
             ],
             seed=0,
-            tests=files,
+            tests=task.files,
             diff=diff,
             judges_only=True,
             deciding=deciding,

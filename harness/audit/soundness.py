@@ -137,7 +137,7 @@ def run_task_tests(
     return run_suite(
         sandbox,
         runner.interpreter,
-        targets=[path for path in task.artifact.test_files if path in runner.snapshot.files],
+        targets=task.files,
         options=runner.pytest_options,
         limits=runner.limits_after(task.original_s),
         selection=tests,

@@ -53,6 +53,8 @@ class InstanceTask:
     """The tests that decide."""
     original_s: float = MIN_DURATION_S
     """Seconds that the tests take with the reference solution, at least `MIN_DURATION_S`."""
+    files: tuple[str, ...] = ()
+    """The files that hold its tests; `test_files` of the artifact are also those that tests only read."""
 
     @property
     def id(self) -> str:
@@ -172,10 +174,10 @@ def open_task(
     try:
         addopts, original_s, tests = _reference_runs(instance, runner, files, runner.original.apply(artifact.bug))
     except DoesNotHoldError as error:
-        error.task = InstanceTask(instance, runner, artifact, RowTests({}, {}))
+        error.task = InstanceTask(instance, runner, artifact, RowTests({}, {}), files=tuple(files))
         raise
     artifact = replace(artifact, script=script_of(test_runner, files, options=(*options, *addopts)))
-    return InstanceTask(instance, runner, artifact, tests, max(MIN_DURATION_S, original_s))
+    return InstanceTask(instance, runner, artifact, tests, max(MIN_DURATION_S, original_s), tuple(files))
 
 
 def _reference_runs(
