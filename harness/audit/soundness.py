@@ -23,7 +23,7 @@ from pytest_ssr.sandbox.protocol import Limits, Sandbox
 
 REPEATS = (Condition.PLAIN, Condition.HASH_SEED, Condition.ORDER, Condition.CLOCK, Condition.TIME_ZONE)
 """The surroundings of the five repeats."""
-_MORE, _MORE_S = 20, 20.0
+_MORE, _MORE_S = 20, 10.0
 """More repeats find tests that seldom fail: at most so many, as far as so many seconds of tests allow."""
 _FAR_ZONE = "AAA-13:45"
 """As POSIX writes zones, so that no database of zones is needed."""
