@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.audit.card import Card, SolutionChange
 from harness.audit.files import read_cards
 
-_LIMIT_S = 300
+_LIMIT_S = 120
 _REPEATS = 11
 """Runs of a soundness check: five surroundings, each with and without the solution, and one more."""
 

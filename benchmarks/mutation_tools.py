@@ -32,6 +32,7 @@ from subprocess import PIPE, STDOUT
 
 from projects import PROJECTS, fetch
 
+from harness.audit.resources import cpu_s
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S
@@ -190,26 +191,6 @@ def environment(name: str, folder: Path) -> Path:
     return python
 
 
-def cpu_of_tree(root: int) -> float:
-    """Return the CPU seconds so far of a process, its descendants, and all that these have waited for."""
-    used: dict[int, float] = {}
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(stat.parent.name)
-        used[pid] = sum(int(x) for x in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-        children.setdefault(int(fields[1]), []).append(pid)
-    total, waiting = 0.0, [root]
-    while waiting:
-        pid = waiting.pop()
-        total += used.get(pid, 0.0)
-        waiting += children.get(pid, [])
-    return total
-
-
 def command(argv: Sequence[str | Path], tree: Path, mark: str = "\0", **more: str) -> tuple[Cost, list[str]]:
     """Run a tool; its set-up is all before a line that starts with `mark`. Raise NoRunError if the tool fails."""
     begin, ready, lines = time.perf_counter(), (0.0, 0.0), []
@@ -220,7 +201,7 @@ def command(argv: Sequence[str | Path], tree: Path, mark: str = "\0", **more: st
     for line in process.stdout:
         lines.append(line.strip())
         if line.startswith(mark):
-            ready = time.perf_counter() - begin, cpu_of_tree(process.pid)
+            ready = time.perf_counter() - begin, cpu_s(process.pid)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -292,7 +273,7 @@ def state_of(campaign: Campaign, mutant: Mutant) -> CodebaseState:
 
 
 def run_ours(campaign: Campaign, mutants: Sequence[Mutant], setup: tuple[float, float]) -> tuple[Cost, list[Screened]]:
-    begin, cpu = time.perf_counter(), cpu_of_tree(os.getpid())
+    begin, cpu = time.perf_counter(), cpu_s(os.getpid())
     screened, own_s = [], []
     for mutant in mutants:
         start = time.perf_counter()
@@ -300,7 +281,7 @@ def run_ours(campaign: Campaign, mutants: Sequence[Mutant], setup: tuple[float, 
             campaign.screening.run(state_of(campaign, mutant), runner=campaign.runner.scoped(), stop_after=1)
         )
         own_s.append(time.perf_counter() - start)
-    elapsed = time.perf_counter() - begin, cpu_of_tree(os.getpid()) - cpu
+    elapsed = time.perf_counter() - begin, cpu_s(os.getpid()) - cpu
     return Cost(setup, elapsed, own_s), screened
 
 
@@ -378,9 +359,9 @@ def measure(name: str, folder: Path, sample: int) -> tuple[dict[str, Compared], 
     python, work = environment(name, folder / name), folder / f"{name}-tools"
     shutil.rmtree(work, ignore_errors=True)
     theirs, bare, own = (shutil.copytree(project, work / w / project.name, symlinks=True) for w in ("m", "c", "o"))
-    begin, cpu = time.perf_counter(), cpu_of_tree(os.getpid())
+    begin, cpu = time.perf_counter(), cpu_s(os.getpid())
     campaign = open_campaign(own, Store(work / "store"), settings=RuleSettings(), python=python, seed=1)
-    setup = time.perf_counter() - begin, cpu_of_tree(os.getpid()) - cpu
+    setup = time.perf_counter() - begin, cpu_s(os.getpid()) - cpu
     limit_s = FLOOR_S + FACTOR * campaign.baseline.seconds
     tools: dict[str, tuple[Callable[[], ToolRun], Callable[[Mutant], str]]] = {
         "mutmut": (lambda: run_mutmut(name, theirs, python), lambda m: by_trampoline(theirs, python, m)),

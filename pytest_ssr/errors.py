@@ -33,6 +33,9 @@ SsrError
 │   ├── KeyNotAllowedError      a registered model names a key that the operator does not allow
 │   └── ServersAwayError        models' servers are out of reach before a command begins
 ├── InstanceError               an instance of a dataset cannot be used
+│   ├── DoesNotHoldError        what a row says of its tests does not hold here
+│   │   ├── ReferenceFailsError  tests do not pass with the reference solution
+│   │   └── EmptyResolvesError  tests that it should repair pass without it
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 │       ├── OtherLanguageError  it is of another programming language
 │       └── UnsupportedTaskError  a task directory of Harbor cannot be used here

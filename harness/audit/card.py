@@ -76,6 +76,8 @@ class Soundness:
     """The surroundings in which it was tried."""
     set_aside: tuple[str, ...] = ()
     """PASS_TO_PASS tests that do not pass with the reference solution here, and do not decide."""
+    is_cut: bool = False
+    """Whether the time was over, or a limit ended the runs, before all surroundings were tried."""
 
     @property
     def is_sound(self) -> bool:

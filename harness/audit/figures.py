@@ -76,7 +76,7 @@ def sound_text(card: Card) -> str:
     if card.sound is None:
         return UNKNOWN
     if card.is_sound:
-        return "yes"
+        return "yes+" if card.sound.is_cut else "yes"
     first, *others = card.sound.problems
     return f"no: {UNSOUND_WORDS[first]}" + (f"+{len(others)}" if others else "")
 
@@ -113,6 +113,7 @@ def is_clean(card: Card) -> bool:
     return (
         card.problem is None
         and card.is_sound
+        and (card.sound is not None and not card.sound.is_cut)
         and (sharp is not None and sharp.rate == 1.0 and not sharp.is_cut)
         and (narrow is not None and narrow.is_known and not narrow.tokens)
         and (sealed is not None and bool(sealed.tried) and not sealed.accepted and not sealed.leaks)

@@ -55,6 +55,8 @@ def harbor_card(opened: OpenTask, *, most: int, begin: float, time_s: float, rep
         return Card(opened.instance.id, problem=problem, sealed=harbor_sealing(opened, deadline=begin + time_s))
     report("repeating its reference runs")
     sound, grade_s = _soundness(opened, begin + 0.3 * time_s)
+    if not sound.conditions:
+        return Card(opened.instance.id, problem=Reason(ReasonCode.OUT_OF_TIME))
     report("changing its solution")
     sharp = _sharpness(opened, most, begin + 0.75 * time_s, report)
     report("trying forgeries")
@@ -71,21 +73,33 @@ def harbor_card(opened: OpenTask, *, most: int, begin: float, time_s: float, rep
 def _soundness(opened: OpenTask, deadline: float) -> tuple[Soundness, float]:
     """Repeat the grades of the reference solution and of nothing; also return the seconds of one of the former."""
     wrong: dict[Condition, list[bool]] = defaultdict(list)
-    empty_resolved, grade_s = False, 0.0
+    empty_resolved, grade_s, repeats = False, 0.0, 0
     for condition, environment in _REPEATS:
         if time.monotonic() > deadline:
             break
         task = in_environment(opened, environment)
         begin = time.monotonic()
-        solved = task.grade(opened.reference).resolved
+        solved = _verdict(task, opened.reference)
         grade_s = grade_s or time.monotonic() - begin
-        empty = task.grade("").resolved
+        empty = _verdict(task, "")
+        if solved is None or empty is None:
+            continue
+        repeats += 1
         empty_resolved |= empty
         wrong[condition].append(empty or not solved)
     unsteady = tuple(_unsteady(wrong))
     problems = [Unsound.EMPTY_RESOLVES] if empty_resolved else []
     problems += [Unsound.UNSTEADY] if unsteady else []
-    return Soundness(tuple(problems), unsteady, tuple(wrong)), grade_s
+    return Soundness(tuple(problems), unsteady, tuple(wrong), is_cut=repeats < len(_REPEATS)), grade_s
+
+
+def _verdict(task: OpenTask, patch: str) -> bool | None:
+    """Return whether a verifier accepts a patch; None if it gives no reward twice, as on a machine that is too busy."""
+    for _ in range(2):
+        grade = task.grade(patch)
+        if grade.resolved or grade.reason.code in (ReasonCode.TESTS_FAIL, ReasonCode.NO_PATCH):
+            return grade.resolved
+    return None
 
 
 def in_environment(opened: OpenTask, environment: Mapping[str, str]) -> OpenTask:

@@ -15,7 +15,8 @@ from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.campaign.survivors import equivalence_of
-from pytest_ssr.errors import NothingToDoError, ProjectError, SandboxError
+from pytest_ssr.errors import NothingToDoError, ProjectError, SandboxError, SettingsError
+from pytest_ssr.injectors.hunk_reverts import effect_of
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
 from pytest_ssr.injectors.recorded import GivenInjector
 from pytest_ssr.injectors.revision_filter import ProjectDiff, diff_since
@@ -63,7 +64,7 @@ def sharpness_of(
     try:
         with until(deadline):
             campaign = _campaign(task, store, unsolved, diff)
-    except (NothingToDoError, ProjectError) as error:
+    except (NothingToDoError, ProjectError, SettingsError) as error:
         return Sharpness(problem=Reason(ReasonCode.NO_CODE_CHANGED, str(error)))
     except TimeBudgetError:
         return Sharpness(problem=Reason(ReasonCode.OUT_OF_TIME))
@@ -137,9 +138,11 @@ def reverted_hunks(solved: CodebaseState, bug: Patch) -> Iterator[Candidate]:
     for part in parts if len(parts) > 1 else ():
         change = part.files[0]
         state = solved.apply(part)
-        entry = state.entry(change.path)
+        entry, before = state.entry(change.path), solved.entry(change.path)
         path = PurePosixPath(change.path)
-        if path.suffix != ".py" or _RELEASE.fullmatch(path.stem) or not change.hunks or entry is None:
+        if entry is None or before is None or not _stands_alone(before.data, entry.data):
+            continue
+        if path.suffix != ".py" or _RELEASE.fullmatch(path.stem) or not change.hunks:
             continue
         yield Candidate(
             strategy=_REVERTED,
@@ -150,6 +153,12 @@ def reverted_hunks(solved: CodebaseState, bug: Patch) -> Iterator[Candidate]:
             scope="",
             detail="a hunk of the solution reverted",
         )
+
+
+def _stands_alone(before: bytes, after: bytes) -> bool:
+    """Return whether a part of a solution can be missing by itself: what is left parses, and lacks no name."""
+    old, new = effect_of(before), effect_of(after)
+    return old is not None and new is not None and new.unbound <= old.unbound
 
 
 def _judged(campaign: Campaign, most: int, deadline: float, report: Callable[[str], None]) -> Sharpness:
@@ -197,6 +206,9 @@ def _proofs(
 
 def _change(campaign: Campaign, result: CandidateResult, test: SuggestedTest | None) -> SolutionChange:
     status = _STATUSES.get(result.status, ChangeStatus.UNDECIDED)
+    if result.strategy == OPERATOR and status is ChangeStatus.NOTICED:
+        # It may fail for another reason than what it returns: other functions of the file are as before, too.
+        status = ChangeStatus.UNDECIDED
     sign = ""
     if status is ChangeStatus.SURVIVED:
         equivalence = equivalence_of(result, campaign.snapshot.read)

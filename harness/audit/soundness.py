@@ -5,6 +5,7 @@ A sandbox has no network. The date is moved by libfaketime, if the sandbox has i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import run_suite
+from pytest_ssr.execution.test_runners import SYMPY
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import Limits, Sandbox
@@ -71,31 +73,34 @@ class Repeats:
     def _runner(self) -> Runner:
         return self.task.runner
 
-    def run(self, surroundings: Surroundings) -> frozenset[str]:
-        """Make a run, and return the tests that had another outcome than they should; raises SandboxError."""
+    def run(self, surroundings: Surroundings) -> frozenset[str] | None:
+        """Make a run, and return the tests that had another outcome than they should.
+
+        Returns None if a limit ended it each time, which says nothing about the tests. Raises SandboxError.
+        """
         failing, passing = self.task.tests.failing, self.task.tests.passing
+        state = self._runner.original
+        passed = self._passing(state if surroundings.is_solved else state.apply(self.task.artifact.bug), surroundings)
+        if passed is None:
+            return None
         if surroundings.is_solved:
-            passed = self._passing(self._runner.original, surroundings, None)
             self.passed.setdefault(surroundings.condition, set()).update(passed)
-            wrong = (failing | passing) - passed
-        else:
-            unsolved = self._runner.original.apply(self.task.artifact.bug)
-            wrong = failing & self._passing(unsolved, surroundings, failing)
+        wrong = (failing | passing) - passed if surroundings.is_solved else failing & passed
         self.wrong.append((surroundings, wrong))
         return wrong
 
-    def _passing(self, state: CodebaseState, surroundings: Surroundings, only: frozenset[str] | None) -> frozenset[str]:
+    def _passing(self, state: CodebaseState, surroundings: Surroundings) -> frozenset[str] | None:
         for _ in range(_TRIES):
             with self._runner.open(state) as sandbox:
                 if surroundings.condition is Condition.AGAIN:
-                    self._run_in(sandbox, surroundings, only)
-                run = self._run_in(sandbox, surroundings, only)
+                    self._run_in(sandbox, surroundings)
+                run = self._run_in(sandbox, surroundings)
             if run.limit is None:
-                break
-        self.seconds = max(0.1, min(self.seconds or run.seconds, run.seconds))
-        return run.passing
+                self.seconds = max(0.1, min(self.seconds or run.seconds, run.seconds))
+                return run.passing
+        return None
 
-    def _run_in(self, sandbox: Sandbox, surroundings: Surroundings, only: Collection[str] | None) -> SuiteRun:
+    def _run_in(self, sandbox: Sandbox, surroundings: Surroundings) -> SuiteRun:
         condition, seed = surroundings.condition, surroundings.seed
         env: Mapping[str, str] = {}
         if condition is Condition.TIME_ZONE:
@@ -105,7 +110,6 @@ class Repeats:
         return run_task_tests(
             self.task,
             sandbox,
-            only,
             hash_seed=seed if condition is Condition.HASH_SEED else 0,
             order_seed=seed if condition is Condition.ORDER else None,
             env=env,
@@ -120,8 +124,14 @@ class Repeats:
             self._library = next(iter(found.stdout.decode(errors="replace").split()), "")
         return self._library
 
-    def can_move_clock(self) -> bool:
-        """Return whether the sandboxes of the task have libfaketime."""
+    def can_vary(self, condition: Condition) -> bool:
+        """Return whether the tests can be run in other surroundings of a kind."""
+        if condition is Condition.ORDER:
+            # A row's own command, and SymPy's runner, decide about the order themselves.
+            return not isinstance(self._runner.test_runner, CommandRunner) and self._runner.test_runner != SYMPY
+        return condition is not Condition.CLOCK or self._can_move_clock()
+
+    def _can_move_clock(self) -> bool:
         with self._runner.open(self._runner.original) as sandbox:
             return bool(self._clock_library(sandbox))
 
@@ -158,19 +168,21 @@ def soundness_of(task: InstanceTask, *, deadline: float) -> Soundness:
     """
     repeats = Repeats(task)
     conditions: list[Condition] = []
-    for condition in (*REPEATS, Condition.AGAIN):
+    wanted = [condition for condition in (*REPEATS, Condition.AGAIN) if repeats.can_vary(condition)]
+    for condition in wanted:
         if time.monotonic() > deadline:
             break
-        if condition is Condition.CLOCK and not repeats.can_move_clock():
-            continue
-        conditions.append(condition)
-        for is_solved in (True, False):
-            repeats.run(Surroundings(condition, is_solved))
+        outcomes = [repeats.run(Surroundings(condition, is_solved)) for is_solved in (True, False)]
+        if None not in outcomes:
+            conditions.append(condition)
     _repeat_more(repeats, deadline)
-    unsteady = [*_unsteady(repeats), *_unsteady_among(repeats, task.tests.set_aside)]
+    unsteady = list(_unsteady(repeats))
+    problems = _problems(repeats, unsteady)
+    unsteady += _unsteady_among(repeats, task.tests.set_aside_tests)
     known = {test.test for test in unsteady}
-    unsteady += network_tests(task, [test for test in task.tests.set_aside if test not in known])
-    return Soundness(_problems(repeats, unsteady), tuple(unsteady), tuple(conditions), task.tests.set_aside)
+    unsteady += network_tests(task, [test for test in task.tests.set_aside_tests if test not in known])
+    is_cut = len(conditions) < len(wanted)
+    return Soundness(problems, tuple(unsteady), tuple(conditions), task.tests.set_aside, is_cut)
 
 
 def _repeat_more(repeats: Repeats, deadline: float) -> None:
@@ -193,7 +205,7 @@ def _unsteady(repeats: Repeats) -> Iterator[UnsteadyTest]:
             wrong -= repeats.not_passing_with_library()
         if not wrong:
             continue
-        again = repeats.run(surroundings)
+        again = repeats.run(surroundings) or frozenset()
         repeats.run(Surroundings(Condition.PLAIN, surroundings.is_solved))
         for test in sorted(wrong):
             cause = _CAUSES.get(surroundings.condition) if test in again else None
@@ -214,17 +226,18 @@ def _unsteady_among(repeats: Repeats, failed: Sequence[str]) -> Iterator[Unstead
             yield UnsteadyTest(test, cause)
 
 
-def unsteady_failures(task: InstanceTask, tests: Sequence[str]) -> list[UnsteadyTest]:
+def unsteady_failures(task: InstanceTask, tests: Sequence[str], *, deadline: float) -> list[UnsteadyTest]:
     """Return those of some tests, which did not pass with the reference solution, that pass now and then, or look for
-    a network. Raises SandboxError.
+    a network. deadline: as for `soundness_of`. Raises SandboxError.
     """
     repeats = Repeats(task)
-    for condition in REPEATS:
-        if condition is not Condition.CLOCK or repeats.can_move_clock():
+    for condition in filter(repeats.can_vary, REPEATS):
+        if time.monotonic() < deadline:
             repeats.run(Surroundings(condition, is_solved=True))
     unsteady = list(_unsteady_among(repeats, tests))
     known = {test.test for test in unsteady}
-    return unsteady + network_tests(task, [test for test in tests if test not in known])
+    alone = [test for test in tests if test not in known]
+    return unsteady + (network_tests(task, alone) if time.monotonic() < deadline else [])
 
 
 def _problems(repeats: Repeats, unsteady: Sequence[UnsteadyTest]) -> tuple[Unsound, ...]:
@@ -249,6 +262,7 @@ def network_tests(task: InstanceTask, tests: Sequence[str]) -> list[UnsteadyTest
             path = f"{sandbox.scratch}/{_NETWORK_FILE}"
             sandbox.write(path, b"")
             run_task_tests(task, sandbox, [test], env={"SSR_NETWORK": path}, guests=("network_probe",))
-            if sandbox.read(path):
-                found.append(UnsteadyTest(test, Cause.NETWORK))
+            with contextlib.suppress(FileNotFoundError):
+                if sandbox.read(path):
+                    found.append(UnsteadyTest(test, Cause.NETWORK))
     return found

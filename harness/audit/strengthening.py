@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from collections.abc import Sequence
@@ -22,11 +23,17 @@ def write_patches(folder: Path, cards: Sequence[Card]) -> list[Path]:
     for card in cards:
         patch = additional_tests(card)
         if patch.files:
-            path = folder / f"{_UNSAFE.sub('_', card.task)}.diff"
+            path = folder / f"{_file_name(card.task)}.diff"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, patch.data)
             paths.append(path)
     return paths
+
+
+def _file_name(task: str) -> str:
+    """Return a name for the files of a task; other ids have other names."""
+    name = _UNSAFE.sub("_", task)
+    return name if name == task else f"{name}-{hashlib.sha256(task.encode()).hexdigest()[:8]}"
 
 
 def additional_tests(card: Card) -> Patch:

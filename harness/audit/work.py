@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.audit.card import Card, Cause, Soundness, Unsound
+from harness.audit.card import Card, Cause, Cost, Sealing, Sharpness, Soundness, Unsound, UnsteadyTest
 from harness.audit.harbor import harbor_card
 from harness.audit.narrowness import narrowness_of
 from harness.audit.resources import cost_of, cpu_s
@@ -18,8 +19,9 @@ from harness.datasets.instance import EmptyResolvesError, ReferenceFailsError
 from harness.datasets.instance_task import InstanceTask
 from harness.evaluation.grading import Grader, fault_of, invalid_reason
 from harness.evaluation.rows_work import ROW_FAULTS, RowUnits, Unit
-from pytest_ssr.errors import SandboxUnavailableError, SettingsError
-from pytest_ssr.records.reasons import Reason
+from harness.rollouts.attempts_work import MACHINE_FAULTS
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import SandboxName
 from pytest_ssr.storage.store import key_of
 
@@ -57,7 +59,7 @@ class AuditWork(RowUnits[Card]):
             audit_cpu_s = 0.0
         cost = replace(card.cost, audit_s=round(audit_s, 3), audit_cpu_s=round(audit_cpu_s, 3))
         card = replace(card, repo=instance.repo, family=instance.family, cost=cost)
-        if self.fault(card) is None:
+        if self.fault(card) is None and not _is_broken(card):
             self.grader.store.put_record(AUDITS, self._key(instance), card.to_json())
             self.grader.record_seconds(instance, cost.audit_s, _AUDITOR)
         return card
@@ -70,14 +72,9 @@ class AuditWork(RowUnits[Card]):
                 opened, begin = self.grader.harbor_task(instance), time.monotonic()
                 report = self._reporter(instance)
                 return harbor_card(opened, most=self.changes, begin=begin, time_s=self.time_s, report=report)
-            return self._audited_row(instance, self.grader.task(instance))
+            task = self.grader.task(instance)
         except ReferenceFailsError as error:
-            unsteady = unsteady_failures(error.task, error.tests) if error.task is not None else []
-            problems = [Unsound.REFERENCE_FAILS]
-            if any(test.cause is not Cause.NETWORK for test in unsteady):
-                problems.append(Unsound.UNSTEADY)
-            sound = Soundness(tuple(problems), tuple(unsteady))
-            return Card(instance.id, problem=fault_of(error, instance), sound=sound)
+            return Card(instance.id, problem=fault_of(error, instance), sound=self._failing_reference(error))
         except EmptyResolvesError as error:
             return Card(instance.id, problem=fault_of(error, instance), sound=Soundness((Unsound.EMPTY_RESOLVES,)))
         except (SandboxUnavailableError, SettingsError) as error:
@@ -86,19 +83,44 @@ class AuditWork(RowUnits[Card]):
             return Card(instance.id, problem=fault_of(error, instance))
         except Exception as error:
             return Card(instance.id, problem=fault_of(error, instance))
+        try:
+            return self._audited_row(instance, task)
+        except Exception as error:
+            return Card(instance.id, problem=fault_of(error, instance))
+
+    def _failing_reference(self, error: ReferenceFailsError) -> Soundness:
+        """Return what is known of a task whose reference solution fails, with the tests that pass now and then."""
+        unsteady: list[UnsteadyTest] = []
+        if error.task is not None:
+            # What cannot be found out changes nothing about the failure.
+            with contextlib.suppress(Exception):
+                unsteady = unsteady_failures(error.task, error.tests, deadline=time.monotonic() + self.time_s)
+        problems = [Unsound.REFERENCE_FAILS]
+        if any(test.cause is not Cause.NETWORK for test in unsteady):
+            problems.append(Unsound.UNSTEADY)
+        return Soundness(tuple(problems), tuple(unsteady))
 
     def _audited_row(self, instance: Instance, task: InstanceTask) -> Card:
         grader, begin = self.grader, time.monotonic()
         report = self._reporter(instance)
         report("repeating its reference runs")
         sound = soundness_of(task, deadline=begin + _FOR_SOUNDNESS * self.time_s)
+        if not sound.conditions:
+            return Card(instance.id, problem=Reason(ReasonCode.OUT_OF_TIME))
         report("changing its solution")
-        sharp = sharpness_of(
-            task, grader.store, most=self.changes, deadline=begin + _FOR_SHARPNESS * self.time_s, report=report
-        )
+        try:
+            end = begin + _FOR_SHARPNESS * self.time_s
+            sharp = sharpness_of(task, grader.store, most=self.changes, deadline=end, report=report)
+        except Exception as error:
+            sharp = Sharpness(problem=fault_of(error, instance))
         report("trying forgeries")
-        sealed = row_sealing(grader, instance, task, deadline=begin + self.time_s)
-        cost = cost_of(task)
+        try:
+            sealed = row_sealing(grader, instance, task, deadline=begin + self.time_s)
+        except Exception as error:
+            sealed = Sealing(problem=fault_of(error, instance))
+        cost = Cost()
+        with contextlib.suppress(SandboxError):
+            cost = cost_of(task)
         return Card(instance.id, sound=sound, sharp=sharp, narrow=narrowness_of(task), sealed=sealed, cost=cost)
 
     def _reporter(self, instance: Instance) -> Callable[[str], None]:
@@ -119,3 +141,9 @@ class AuditWork(RowUnits[Card]):
 
     def _key(self, instance: Instance) -> str:
         return key_of(self.grader.key(instance, ""), self.changes, self.time_s)
+
+
+def _is_broken(card: Card) -> bool:
+    """Return whether the machine kept a part of a card from being made."""
+    problems = [part.problem for part in (card.sharp, card.sealed) if part is not None]
+    return any(problem is not None and problem.code in MACHINE_FAULTS for problem in problems)

@@ -41,6 +41,8 @@ _EXCEPTED = frozenset(
         "SSR_COLLECT_ONLY",
         "SSR_COPIES",
         "SSR_COPY_S",
+        "SSR_MEMORY",
+        "SSR_NETWORK",
         "SSR_ORDER_SEED",
         "SSR_OTHER_IDS",
         "SSR_REACH",

@@ -29,7 +29,7 @@ class DoesNotHoldError(InstanceError):
     def __init__(self, message: str, tests: Sequence[str]) -> None:
         super().__init__(message)
         self.tests = tuple(tests)
-        """The tests with another outcome, by their ids in the row."""
+        """The tests with another outcome, as runs report them."""
         self.task: InstanceTask | None = None
         """The task as far as it is open: without the tests that decide."""
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.datasets.instance import EmptyResolvesError, Instance, ReferenceFailsError
+from harness.datasets.instance import EmptyResolvesError, Instance, InstanceError, ReferenceFailsError
 from pytest_ssr.grading.result import TestStatus
 from pytest_ssr.records.test_run import SuiteRun, abbreviate
 
@@ -29,6 +29,8 @@ class RowTests:
     pass_to_pass: Names
     set_aside: tuple[str, ...] = ()
     """PASS_TO_PASS ids that do not hold here with the reference solution."""
+    set_aside_tests: tuple[str, ...] = ()
+    """The tests of these ids, as runs report them."""
 
     @property
     def failing(self) -> frozenset[str]:
@@ -46,6 +48,7 @@ class RowTests:
             "fail_to_pass": {name: list(tests) for name, tests in self.fail_to_pass.items()},
             "pass_to_pass": {name: list(tests) for name, tests in self.pass_to_pass.items()},
             "set_aside": list(self.set_aside),
+            "set_aside_tests": list(self.set_aside_tests),
         }
 
 
@@ -63,7 +66,7 @@ def find_tests(instance: Instance, solved: SuiteRun, unsolved: SuiteRun) -> RowT
     """Return the tests of a row.
 
     solved, unsolved: runs with and without the reference solution. PASS_TO_PASS ids that do not hold are set aside.
-    Raises DoesNotHoldError if a FAIL_TO_PASS id does not hold.
+    Raises DoesNotHoldError if a FAIL_TO_PASS id does not hold, InstanceError if a limit is the cause.
     """
     names = _Lookup(solved).tests_of((*instance.fail_to_pass, *instance.pass_to_pass))
     total = len(instance.fail_to_pass) + len(instance.pass_to_pass)
@@ -71,16 +74,24 @@ def find_tests(instance: Instance, solved: SuiteRun, unsolved: SuiteRun) -> RowT
     if failing:
         because = f" ({solved.fault})" if solved.fault else ""
         message = f"{len(failing)} of {total} tests do not pass here with the reference solution"
-        raise ReferenceFailsError(f"{instance.id}: {message}: {abbreviate(failing)}{because}", failing)
+        text = f"{instance.id}: {message}: {abbreviate(failing)}{because}"
+        if solved.limit is not None:
+            # The machine may be the cause.
+            raise InstanceError(text)
+        raise ReferenceFailsError(text, [test for i in failing for test in names.get(i, (i,))])
     fail_to_pass = {i: tuple(t for t in names[i] if t not in unsolved.passing) for i in instance.fail_to_pass}
     if passing := [i for i, tests in fail_to_pass.items() if not tests]:
         message = f"{len(passing)} FAIL_TO_PASS tests pass without the reference solution"
-        raise EmptyResolvesError(f"{instance.id}: {message}: {abbreviate(passing)}", passing)
+        raise EmptyResolvesError(
+            f"{instance.id}: {message}: {abbreviate(passing)}", [t for i in passing for t in names[i]]
+        )
     pass_to_pass = {i: names[i] for i in instance.pass_to_pass if _all_pass(names.get(i, ()), solved)}
     # An id can name several tests, of which the bug breaks one.
     others = {i: tuple(t for t in names[i] if t not in fail_to_pass[i]) for i in instance.fail_to_pass}
     pass_to_pass |= {i: tests for i, tests in others.items() if tests}
-    return RowTests(fail_to_pass, pass_to_pass, tuple(i for i in instance.pass_to_pass if i not in pass_to_pass))
+    set_aside = tuple(i for i in instance.pass_to_pass if i not in pass_to_pass)
+    tests = tuple(dict.fromkeys(test for i in set_aside for test in names.get(i, ()) if test not in solved.passing))
+    return RowTests(fail_to_pass, pass_to_pass, set_aside, tests)
 
 
 def _all_pass(tests: Collection[str], run: SuiteRun) -> bool:

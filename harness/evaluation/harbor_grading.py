@@ -267,6 +267,9 @@ def _solved(instance: Instance, trial: Trial, begin: Snapshot, known: _Reference
         shown = " ".join(result.log.split())[-_SHOWN:]
         printed = f"; the verifier printed: ... {shown}" if shown else ""
         message = f"its reference solution is not resolved: {_reason(result).text}{hint}{printed}"
+        if result.fault is not None:
+            # The machine may be the cause.
+            raise InstanceError(f"{instance.id}: {message}")
         raise ReferenceFailsError(f"{instance.id}: {message}", ())
     return replace(known, solved=solved.tree_hash, text=diffs[0] if len(diffs) == 1 else series(diffs))
 

@@ -8,21 +8,25 @@ from typing import Any, cast
 
 import pytest
 
-from harness.cli.commands import evaluate
+from harness.cli import unit_runs
 from harness.executors.protocol import TRIES
+from pytest_ssr.records.reasons import Reason, ReasonCode
 
 
 class Progress:
     def __init__(self) -> None:
         self.taken: list[str] = []
-        self.lost: dict[str, str] = {}
+        self.lost: dict[str, Reason] = {}
 
     def take(self, name: str, result: Any) -> None:
         self.taken.append(name)
 
-    def lose(self, name: str, reason: str) -> None:
-        assert name not in self.lost
-        self.lost[name] = reason
+    def fail(self, unit: Any, reason: Reason) -> None:
+        assert unit.name not in self.lost
+        self.lost[unit.name] = reason
+
+    def read(self, data: Any) -> Any:
+        return data
 
 
 @pytest.mark.parametrize("losses", [0, 1, TRIES - 1, TRIES])
@@ -37,9 +41,11 @@ def test_a_lost_worker_costs_one_attempt(losses: int, tmp_path: Path, monkeypatc
             else:
                 take(name, None)
 
-    monkeypatch.setattr(evaluate, "run_units", run_units)
+    monkeypatch.setattr(unit_runs, "run_units", run_units)
     progress, settings = Progress(), SimpleNamespace(evaluation=SimpleNamespace(jobs=2, dist="load"))
-    evaluate._run_here(cast(Any, settings), ["works", "crashes"], cast(Any, progress))
+    units = [SimpleNamespace(name="works"), SimpleNamespace(name="crashes")]
+    unit_runs._run_here(cast(Any, settings), cast(Any, units), cast(Any, progress))
     assert runs == [["works", "crashes"], *[["crashes"]] * (min(losses + 1, TRIES) - 1)]
     assert sorted(progress.taken) == sorted(["works", *["crashes"] * (losses < TRIES)])
-    assert progress.lost == ({"crashes": "the worker has ended"} if losses == TRIES else {})
+    lost = Reason(ReasonCode.WORKER_LOST, "the worker has ended")
+    assert progress.lost == ({"crashes": lost} if losses == TRIES else {})

@@ -143,6 +143,7 @@ def write_audited(folder: Path, hashed: int) -> tuple[Path, list[dict[str, Any]]
     rows = [
         row("good", ids("rebate", "total", "negative"), price),
         row("weak", ids("one_total"), price),
+        row("coded", ids("rebate"), price),
         row("unsteady", ids("rebate", "total", "negative"), ids("price", *UNSTEADY)),
         row("fails", ids("rebate", "missing"), price),
         row("passes", ids("rebate", "price"), []),

@@ -7,16 +7,21 @@ import socket
 
 _FILE = os.environ.get("SSR_NETWORK", "")
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0")
-_resolve = socket.getaddrinfo
+_resolve, _resolve_name = socket.getaddrinfo, socket.gethostbyname
 _Socket = socket.socket
 
 
 def _note(host):
     if isinstance(host, bytes):
         host = host.decode("latin-1")
-    if isinstance(host, str) and host and not host.startswith(_LOCAL):
+    if isinstance(host, str) and host and not host.startswith(_LOCAL) and host != socket.gethostname():
         with open(_FILE, "a") as file:
             file.write("1\n")
+
+
+def _gethostbyname(host):
+    _note(host)
+    return _resolve_name(host)
 
 
 def _getaddrinfo(host, *args, **kwargs):
@@ -31,6 +36,10 @@ class _Noting(_Socket):
         self._note(address)
         return _Socket.connect(self, address)
 
+    def sendto(self, data, *arguments):
+        self._note(arguments[-1])
+        return _Socket.sendto(self, data, *arguments)
+
     def connect_ex(self, address):
         self._note(address)
         return _Socket.connect_ex(self, address)
@@ -41,5 +50,5 @@ class _Noting(_Socket):
 
 
 if _FILE:
-    socket.getaddrinfo = _getaddrinfo
+    socket.getaddrinfo, socket.gethostbyname = _getaddrinfo, _gethostbyname
     socket.socket = _Noting  # type: ignore[misc]
