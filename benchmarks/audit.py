@@ -1,4 +1,4 @@
-"""Check the cards of an audit against cold runs, and against what is known of the tasks.
+"""Check the cards of an audit against cold runs, and against which tasks were weakened on purpose.
 
 Run: `python benchmarks/audit.py AUDIT --rows rows.jsonl --repos CLONES --python PYTHON [--weakened ids.txt] --out
 benchmarks/results/NAME.md`. AUDIT is the folder that `ssr audit rows.jsonl` wrote. Every survivor with a proof is tried

@@ -134,7 +134,7 @@ def row_forgeries() -> tuple[PatchForgery, ...]:
 def task_forgeries(*, is_separate: bool = False) -> tuple[ScriptForgery, ...]:
     """Return the forgeries for task directories, the most telling ones first.
 
-    is_separate: for a verifier in a container of its own, which hardly sees what is outside of the working directory.
+    is_separate: for a verifier in a container of its own, which sees little of what is outside the working directory.
     """
     outside = frozenset(_listed("outside")) if is_separate else frozenset()
     return tuple(_script_forgery(name) for name in sorted(_listed("tasks"), key=outside.__contains__))

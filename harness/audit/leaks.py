@@ -116,7 +116,7 @@ def _has_all_tests(opened: OpenTask) -> bool:
 
 
 def _hidden_tests(opened: OpenTask) -> list[Searched]:
-    """Return what is searched of the files of the verifier: lines that no file of that name in the agent's tree has."""
+    """Return what to search for from the verifier's files: lines that no file of that name in the agent's tree has."""
     names = {PurePosixPath(path).name: path for path in opened.first.snapshot.files}
     files: list[Searched] = []
     for path in _verifier_files(opened):
@@ -147,7 +147,7 @@ def _leaks(output: bytes) -> tuple[Leak, ...]:
 
 
 def _solved_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Searched]:
-    """Return what is searched of each file that the solution changes."""
+    """Return what to search for from each file that the solution changes."""
     files: list[Searched] = []
     for path in sorted(paths):
         new, old = after.entry(path), before.entry(path)
@@ -161,7 +161,7 @@ def _solved_files(before: CodebaseState, after: CodebaseState, paths: Iterable[s
 
 
 def _test_files(before: CodebaseState, after: CodebaseState, paths: Iterable[str]) -> list[Searched]:
-    """Return what is searched of each test file that solvers do not get."""
+    """Return what to search for from each test file that solvers do not get."""
     pairs = {path: (after.entry(path), before.entry(path)) for path in sorted(paths)}
     files = {path: _telling(_added(new, old)) for path, (new, old) in pairs.items() if new is not None and new != old}
     return [{"path": path, "lines": lines} for path, lines in files.items() if lines]
@@ -174,7 +174,7 @@ def _added(new: FileEntry, old: FileEntry | None) -> list[str]:
 
 
 def _listed_files(folders: Iterable[Path]) -> list[Searched]:
-    """Return what is searched of the files of some folders of a task."""
+    """Return what to search for from the files of some folders of a task."""
     files: list[Searched] = []
     for path in sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()}):
         data = path.read_bytes()

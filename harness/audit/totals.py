@@ -11,7 +11,7 @@ from harness.audit.card import Card, ChangeStatus, Sharpness
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the cards of an audit add up to; what is unknown of a task counts nowhere."""
+    """What the cards of an audit add up to; what is unknown about a task is not counted."""
 
     tasks: int
     audited: int

@@ -46,7 +46,7 @@ class AuditWork(RowUnits[Card]):
         return cls(grader, [Unit(instance, _AUDITOR) for instance in instances], changes, time_s)
 
     def stored(self, unit: Unit) -> Card | None:
-        """Return the stored card; None if there is none, or the machine kept it from being made."""
+        """Return the stored card, or None. A card that the machine kept incomplete is not stored."""
         return Card.from_json(self.grader.store.record(AUDITS, self._key(unit.instance)))
 
     def run(self, unit: Unit) -> Card:
@@ -89,7 +89,7 @@ class AuditWork(RowUnits[Card]):
             return Card(instance.id, problem=fault_of(error, instance))
 
     def _failing_reference(self, error: ReferenceFailsError) -> Soundness:
-        """Return what is known of a task whose reference solution fails, with the tests that pass now and then."""
+        """Return the soundness of a task whose reference solution fails, with the tests that pass now and then."""
         unsteady: list[UnsteadyTest] = []
         if error.task is not None:
             # What cannot be found out changes nothing about the failure.

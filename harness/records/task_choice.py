@@ -44,7 +44,7 @@ class TaskChoice:
         return "sound" if self.min_sharpness is None else f"sound, sharpness of at least {self.min_sharpness:g}"
 
     def find(self, *names: str) -> AuditedTask | None:
-        """Return what is known of a task. names: those that it may have; empty ones are skipped."""
+        """Return what the audit found out about a task. names: those that it may have; empty ones are skipped."""
         return next((self.audited[name] for name in names if name and name in self.audited), None)
 
     def sharpness(self, *names: str) -> float | None:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harbor_tasks import write_task
+from images import images_of
 from plain import plain_python
+from planted_verifiers import ENVIRONMENT
 from real_browser import real_browser
 from rows import FIXED, diff, write_project
 
 from harness.datasets.environments import Environments
 from harness.datasets.families import read_row
 from harness.datasets.instance import Instance
+from harness.datasets.loading import read_instances
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
+from harness.evaluation.harbor_grading import OpenTask, open_harbor_task
+from harness.harbor.containers import Engine
+from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -101,3 +109,26 @@ def browser() -> Iterator[Any]:
     """A real browser."""
     with real_browser() as launched:
         yield launched
+
+
+@pytest.fixture(scope="session")
+def image() -> Iterator[str]:
+    """The image of task directories."""
+    provider = DockerProvider()
+    with images_of(provider._engine(), "pytest-ssr-test-planted") as images:
+        yield images["plain"]
+    provider.close()
+
+
+@pytest.fixture
+def opening(tmp_path: Path, image: str) -> Iterator[Callable[..., OpenTask]]:
+    """A function that opens a task directory of a kind with other files."""
+    with ExitStack() as stack:
+
+        def opened(kind: str, files: Mapping[str, str | None]) -> OpenTask:
+            (instance,) = read_instances(str(write_task(tmp_path, kind, image, {**ENVIRONMENT, **files})))
+            engine = Engine()
+            stack.callback(engine.close)
+            return open_harbor_task(instance, engine, Store(tmp_path / "store"))
+
+        yield opened

@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import pytest
-from harbor_tasks import write_task
-from images import images_of
-from planted_verifiers import ENVIRONMENT, FORGEABLE
+from planted_verifiers import FORGEABLE
 
 from harness.audit.card import Card, Cause, ChangeStatus, Condition, Unsound
 from harness.audit.harbor import VERIFIER, harbor_card
 from harness.datasets.instance import EmptyResolvesError
-from harness.datasets.loading import read_instances
-from harness.evaluation.harbor_grading import OpenTask, open_harbor_task
-from harness.harbor.containers import Engine
-from pytest_ssr.sandbox.docker.provider import DockerProvider
-from pytest_ssr.storage.store import Store
+from harness.evaluation.harbor_grading import OpenTask
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]
 
-Opening = Callable[[Mapping[str, str]], OpenTask]
+Opening = Callable[..., OpenTask]
 TIME_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[str]:
-    provider = DockerProvider()
-    with images_of(provider._engine(), "pytest-ssr-test-audited") as images:
-        yield images["plain"]
-    provider.close()
-
-
-@pytest.fixture
-def opening(tmp_path: Path, image: str) -> Iterator[Opening]:
-    with ExitStack() as stack:
-
-        def opened(files: Mapping[str, str]) -> OpenTask:
-            (instance,) = read_instances(str(write_task(tmp_path, "shared", image, {**ENVIRONMENT, **files})))
-            engine = Engine()
-            stack.callback(engine.close)
-            return open_harbor_task(instance, engine, Store(tmp_path / "store"))
-
-        yield opened
 
 
 def card_of(opened: OpenTask, *, most: int = 6) -> Card:
@@ -59,7 +30,7 @@ def verifier(name: str, before: str = "") -> Mapping[str, str]:
 
 
 def test_a_sound_task_has_a_sharpness_and_a_cost(opening: Opening) -> None:
-    card = card_of(opening(verifier("exit-status")))
+    card = card_of(opening("shared", verifier("exit-status")))
     assert card.is_sound
     assert card.sound is not None
     assert set(card.sound.conditions) == {Condition.PLAIN, Condition.HASH_SEED, Condition.TIME_ZONE}
@@ -79,7 +50,7 @@ def test_a_sound_task_has_a_sharpness_and_a_cost(opening: Opening) -> None:
     ids=str,
 )
 def test_a_verifier_that_depends_on_its_surroundings_is_unsteady(opening: Opening, before: str, cause: Cause) -> None:
-    card = card_of(opening(verifier("exit-status", before)), most=1)
+    card = card_of(opening("shared", verifier("exit-status", before)), most=1)
     assert card.sound is not None
     assert card.sound.problems == (Unsound.UNSTEADY,)
     assert [(test.test, test.cause) for test in card.sound.unsteady] == [(VERIFIER, cause)]
@@ -87,4 +58,4 @@ def test_a_verifier_that_depends_on_its_surroundings_is_unsteady(opening: Openin
 
 def test_a_verifier_that_accepts_nothing_at_all_is_told(opening: Opening) -> None:
     with pytest.raises(EmptyResolvesError):
-        opening(verifier("exit-status", "reward 1; exit"))
+        opening("shared", verifier("exit-status", "reward 1; exit"))

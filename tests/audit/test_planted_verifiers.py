@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from harbor_tasks import write_task
-from images import images_of
 from planted_verifiers import ENVIRONMENT, FORGEABLE, SEALED
 
 from harness.audit.card import Leak, Sealing
 from harness.audit.forgery_kit import ScriptForgery, task_forgeries
 from harness.audit.leaks import task_leaks
 from harness.audit.sealing import SEPARATE, SHARED, _of_solution, harbor_sealing
-from harness.datasets.loading import read_instances
-from harness.evaluation.harbor_grading import OpenTask, open_harbor_task
+from harness.evaluation.harbor_grading import OpenTask
 from harness.harbor.containers import Engine
-from pytest_ssr.sandbox.docker.provider import DockerProvider
-from pytest_ssr.storage.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 Opening = Callable[..., OpenTask]
 LATER_S = 600.0
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[str]:
-    provider = DockerProvider()
-    with images_of(provider._engine(), "pytest-ssr-test-planted") as images:
-        yield images["plain"]
-    provider.close()
-
-
-@pytest.fixture
-def opening(tmp_path: Path, image: str) -> Iterator[Opening]:
-    with ExitStack() as stack:
-
-        def opened(kind: str, files: Mapping[str, str | None]) -> OpenTask:
-            (instance,) = read_instances(str(write_task(tmp_path, kind, image, {**ENVIRONMENT, **files})))
-            engine = Engine()
-            stack.callback(engine.close)
-            return open_harbor_task(instance, engine, Store(tmp_path / "store"))
-
-        yield opened
 
 
 def sealing(opened: OpenTask, names: frozenset[str]) -> Sealing:
