@@ -53,6 +53,10 @@ class Replay:
     """The ids of survivors with which tests fail in a cold run."""
     problem: str = ""
     """Why there is no review, such as no test that can be collected."""
+    unproven: Sequence[dict[str, Any]] = ()
+    """Survivors without a remark, because no input was found that shows them."""
+    failed: Sequence[str] = ()
+    """The ids of remarks whose test does not tell the two states apart in a cold run."""
 
 
 def main() -> int:
@@ -123,7 +127,9 @@ def _replay(clone: Path, name: str, commit: str, python: Path) -> Replay:
         except ValueError:
             found = {"error": run.stderr.strip()[-300:] or "no answer"}
         remarks = found.get("remarks", [])
-        wrong = [r["id"] for r in remarks if _is_noticed(cold, python, r["diff"], failing)]
+        unproven = found.get("unproven", [])
+        wrong = [r["id"] for r in (*remarks, *unproven) if _is_noticed(cold, python, r["diff"], failing)]
+        failed = [r["id"] for r in remarks if r["test"] and not _is_shown(cold, python, r)]
         return Replay(
             name,
             commit,
@@ -137,6 +143,8 @@ def _replay(clone: Path, name: str, commit: str, python: Path) -> Replay:
             found.get("complete", False),
             wrong,
             str(found.get("error") or found.get("nothing_to_do") or ""),
+            unproven,
+            failed,
         )
 
 
@@ -163,10 +171,29 @@ def _is_noticed(folder: Path, python: Path, diff: str, failing: frozenset[str]) 
         _git(folder, "checkout", "-q", "--", ".")
 
 
+def _is_shown(folder: Path, python: Path, remark: dict[str, Any]) -> bool:
+    """Return whether a suggested test passes on the code as it is and fails with the change."""
+    path = folder / remark["test"]["folder"] / "test_of_remark.py"
+    path.write_text(remark["test"]["content"])
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
+    own = {**os.environ, "PYTHONPATH": f"{folder}/src:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    codes = []
+    try:
+        for diff in ("", remark["diff"]):
+            if diff:
+                subprocess.run(["git", "-C", str(folder), "apply", "-"], input=diff, text=True, check=True)
+            codes.append(subprocess.run(command, cwd=folder, capture_output=True, env=own).returncode)
+    finally:
+        path.unlink()
+        _git(folder, "checkout", "-q", "--", ".")
+    return codes == [0, 1]
+
+
 def _row(replay: Replay) -> str:
     return (
         f"| {replay.project} | {replay.commit[:10]} | {replay.suite_s:.1f} | {replay.answer_s:.1f} | {replay.tried} | "
-        f"{len(replay.remarks)} | {sum(bool(r['test']) for r in replay.remarks)} | {len(replay.wrong)} | "
+        f"{len(replay.remarks)} | {sum(bool(r['test']) for r in replay.remarks)} | {len(replay.unproven)} | "
+        f"{len(replay.wrong)} | "
         f"{'' if replay.is_complete else replay.problem.splitlines()[0][:80] if replay.problem else 'cut'} |"
     )
 
@@ -187,10 +214,14 @@ def _lines(done: Sequence[Replay]) -> Iterator[str]:
         yield (
             f"From command to answer, without one run of the tests: median {statistics.median(own):.0f} s, "
             f"worst {own[-1]:.0f} s. Remarks: {len(remarks)}, {len(remarks) / len(reviewed):.1f} a change; with a "
-            f"test: {tested}. Noticed in a cold run, so wrong: {wrong}.\n"
+            f"test: {tested}, of which {sum(len(r.failed) for r in reviewed)} do not tell the two apart in a cold run. "
+            f"Survivors without a remark, as no input was found that shows them: "
+            f"{sum(len(r.unproven) for r in reviewed)}. Noticed in a cold run, so wrong: {wrong}.\n"
         )
-    yield "| project | commit | tests, s | answer, s | tried | remarks | with a test | wrong | not complete |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield (
+        "| project | commit | tests, s | answer, s | tried | remarks | with a test | unproven | wrong | not complete |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     yield from map(_row, done)
     yield "\n## Remarks\n"
     for replay in reviewed:

@@ -5,7 +5,7 @@ They have no slots: the SDK of the Model Context Protocol would take a slot for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class ReviewAnswer:
     not_tried: list[str]
     """The changed places in which no change was tried."""
     next: str
+    unproven: list[str] = field(default_factory=list)
+    """Ids of survivors for which no input was found that shows them; many of these are equivalent."""
 
 
 @dataclass(frozen=True)

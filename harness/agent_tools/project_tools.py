@@ -109,7 +109,8 @@ class ProjectTools:
         places = [escaped_line(f"{path} {function}") for path, function in review.not_tried]
         remarks = list(map(_remark, review.remarks))
         step = _after_review(remarks, is_complete=is_complete)
-        return ReviewAnswer(remarks, review.more, review.tried, is_complete, places, step)
+        unproven = [remark.result.identity for remark in review.unproven]
+        return ReviewAnswer(remarks, review.more, review.tried, is_complete, places, step, unproven)
 
     def explain_survivor(self, id: str) -> SurvivorAnswer:
         """Return all about one survivor of the last run."""
@@ -257,7 +258,7 @@ class ProjectTools:
         try:
             suggester = Suggester(replace(runner, progress=None), baseline, files, seed=self._settings.seed)
             with until(time.monotonic() + _SEARCH_S):
-                found = suggester.suggest(result, changed)
+                (found,) = suggester.confirm([suggester.suggest(result, changed)])
         except TimeBudgetError:
             return SuggestedTest(*where, reason=NoSuggestion.LIMIT)
         finally:
@@ -294,7 +295,7 @@ def _remark(remark: Remark) -> RemarkAnswer:
         line=result.line,
         function=escaped_line(result.scope),
         text=escaped_line(remark.text),
-        is_reached=result.is_reached,
+        is_reached=remark.is_run,
         has_test=remark.suggestion is not None,
     )
 

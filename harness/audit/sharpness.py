@@ -190,7 +190,7 @@ def _proofs(
 ) -> dict[int, SuggestedTest]:
     """Return the tests that notice survivors, by the index of the survivor."""
     suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=campaign.seed)
-    found: dict[int, SuggestedTest] = {}
+    found: list[SuggestedTest] = []
     for result in survivors:
         candidate = campaign.candidate(result.index)
         if candidate is None or equivalence_of(result, campaign.snapshot.read) is not None:
@@ -198,10 +198,11 @@ def _proofs(
         report(f"a test for survivor {result.index + 1}")
         try:
             with until(deadline):
-                found[result.index] = suggester.suggest(result, candidate_state(campaign.snapshot, candidate))
+                found.append(suggester.suggest(result, candidate_state(campaign.snapshot, candidate)))
         except TimeBudgetError:
             break
-    return found
+    report("the new tests again")
+    return {suggested.index: suggested for suggested in suggester.confirm(found)}
 
 
 def _change(campaign: Campaign, result: CandidateResult, test: SuggestedTest | None) -> SolutionChange:

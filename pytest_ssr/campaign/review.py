@@ -15,13 +15,14 @@ from pytest_ssr.campaign.survivors import Survivor, ranked
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.progress import counted, format_duration
 from pytest_ssr.records.candidate_result import CandidateResult, is_tried
-from pytest_ssr.records.suggested_test import SuggestedTest
+from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.source.syntax_tree import parse, scopes
+from pytest_ssr.suggestions.skeleton import removed_lines
 
 REVIEW_S = 60.0
 """The time for changes and tests of a review, after the project's tests have been measured."""
-FOR_CHANGES = 0.7
+FOR_CHANGES = 0.5
 """The share of the time that may be used before tests are looked for."""
 _ARROW = " -> "
 MOST_REMARKS, MOST_IN_FILE = 20, 7
@@ -43,11 +44,13 @@ class Remark:
     result: CandidateResult
     suggestion: SuggestedTest | None = None
     """A test that notices the change; None if none was found."""
+    is_run: bool = True
+    """Whether a test runs the lines that it changes, not only their function."""
 
     @property
     def text(self) -> str:
         """The change in words."""
-        return change_in_words(self.result)
+        return change_in_words(self.result, is_run=self.is_run)
 
     @property
     def next_command(self) -> str:
@@ -69,7 +72,7 @@ class Remark:
             "function": result.scope,
             "text": self.text,
             "diff": result.diff,
-            "is_reached": result.is_reached,
+            "is_reached": self.is_run,
             "shown_by": suggestion.change if suggestion is not None else None,
             "test": test,
             "next": self.next_command,
@@ -91,11 +94,14 @@ class Review:
     """Those of them in which no change was tried."""
     is_complete: bool
     """Whether all changes were tried."""
+    unproven: Sequence[Remark] = ()
+    """Survivors for which no input was found that shows them: many of these are equivalent."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         return {
             "remarks": [remark.to_json() for remark in self.remarks],
+            "unproven": [remark.to_json() for remark in self.unproven],
             "more": self.more,
             "tried": self.tried,
             "complete": self.is_complete,
@@ -103,8 +109,8 @@ class Review:
         }
 
 
-def change_in_words(result: CandidateResult) -> str:
-    """Return a surviving change as a sentence without its place."""
+def change_in_words(result: CandidateResult, *, is_run: bool = True) -> str:
+    """Return a surviving change as a sentence without its place. is_run: as in `Remark`."""
     change = result.detail or result.operator or result.strategy
     sides = _sides(result.detail)
     if sides is not None:
@@ -115,7 +121,7 @@ def change_in_words(result: CandidateResult) -> str:
         change = f"`{change.removesuffix(' added')}` were added"
     else:
         change = f"this changed ({change})"
-    if result.is_reached:
+    if result.is_reached and is_run:
         return f"if {change}, no test would notice"
     return f"no test runs this: none would notice if {change}"
 
@@ -173,7 +179,22 @@ def review_of(
     """Return the review of the changes that were tried."""
     survivors, more = _chosen(campaign, results)
     tests = {s.index: s for s in suggestions if s.test}
-    remarks = [Remark(s.result, tests.get(s.result.index)) for s in survivors]
+    searched = {s.index for s in suggestions if s.reason is not NoSuggestion.OTHER_RUNNER}
+    remarks: list[Remark] = []
+    unproven: list[Remark] = []
+    places_not_run: set[tuple[str, str]] = set()
+    for survivor in survivors:
+        result = survivor.result
+        remark = Remark(result, tests.get(result.index), _is_run(campaign, result))
+        place = result.path, result.scope
+        if remark.suggestion is None and remark.is_run and result.index in searched:
+            unproven.append(remark)
+        elif remark.suggestion is not None or remark.is_run or place not in places_not_run:
+            remarks.append(remark)
+        else:
+            more += 1
+        if not remark.is_run:
+            places_not_run.add(place)
     places = _changed_places(campaign)
     lines = {(result.path, result.line - 1) for result in results}
     not_tried = [
@@ -181,7 +202,13 @@ def review_of(
         for (path, name), (first, end) in places.items()
         if not any(path == at and first <= line < end for at, line in lines)
     ]
-    return Review(remarks, more, sum(map(is_tried, results)), list(places), not_tried, is_complete)
+    return Review(remarks, more, sum(map(is_tried, results)), list(places), not_tried, is_complete, unproven)
+
+
+def _is_run(campaign: Campaign, result: CandidateResult) -> bool:
+    """Return whether a test runs the lines that a survivor changes; True if that is not known."""
+    reach = campaign.baseline.reach
+    return result.is_reached and (reach is None or reach.runs_some(result.path, removed_lines(result.diff)))
 
 
 def review_lines(review: Review, budget_s: float | None) -> Iterator[tuple[str, str]]:
@@ -197,6 +224,12 @@ def review_lines(review: Review, budget_s: float | None) -> Iterator[tuple[str, 
         elif suggestion is not None:
             shown[suggestion.index] = result.line
             yield from (("diff", f"    {line}".rstrip()) for line in escaped(suggestion.test).splitlines())
+    if review.unproven:
+        ids = " ".join(remark.result.identity for remark in review.unproven)
+        yield (
+            "plain",
+            f"{counted(len(review.unproven), 'survivor')} without a remark (no input was found that shows it): {ids}",
+        )
     if review.more:
         yield "plain", f"and {counted(review.more, 'survivor')} more, on these lines or less important"
     tried = len(review.functions) - len(review.not_tried)

@@ -17,6 +17,9 @@ from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions.skeleton import notices
 from pytest_ssr.suggestions.suggest import Suggester
 
+_TOGETHER = 10
+"""Survivors whose tests run together, so that the interpreter starts a few times only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
@@ -49,35 +52,61 @@ def suggest_tests(
     if not survivors:
         return Suggestions(())
     suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=campaign.seed)
-    found: list[SuggestedTest] = []
-    try:
-        for number, result in enumerate(survivors):
-            progress(f"looking for a test that notices survivor {number + 1} of {len(survivors)}")
-            found.append(_suggested(campaign, suggester, result, deadline))
-    except KeyboardInterrupt:
-        # The results of the campaign are there, and so are the tests for the other survivors.
-        return Suggestions(found, is_interrupted=True)
-    finally:
-        progress("")
-    return Suggestions(found)
+    found = _kept(campaign, survivors)
+    new = [result for result in survivors if result.index not in found]
+    is_interrupted = False
+    for start in range(0, len(new), _TOGETHER):
+        group: list[SuggestedTest] = []
+        try:
+            for number, result in enumerate(new[start : start + _TOGETHER], start + 1):
+                progress(f"looking for a test that notices survivor {number} of {len(new)}")
+                group.append(_searched(campaign, suggester, result, deadline))
+        except KeyboardInterrupt:
+            is_interrupted = True
+        try:
+            progress("running the new tests again")
+            group = suggester.confirm(group)
+        except KeyboardInterrupt:
+            # A test that was not run again is not shown.
+            group, is_interrupted = [], True
+        finally:
+            progress("")
+        for suggested in group:
+            if suggested.reason is not NoSuggestion.LIMIT:
+                campaign.store.put_record(_kind(campaign), _record_name(suggested.index), suggested.to_json())
+        found |= {suggested.index: suggested for suggested in group}
+        if is_interrupted:
+            break
+    if campaign.runner.fork_server is not None:
+        # What ran the changes has closed the warm processes, and they were started once more.
+        campaign.runner.fork_server.close()
+    return Suggestions([found[s.index] for s in survivors if s.index in found], is_interrupted)
 
 
-def _suggested(campaign: Campaign, suggester: Suggester, result: CandidateResult, deadline: float) -> SuggestedTest:
-    """Return what was found for one survivor, from the store or by looking for it."""
-    kind, name = f"{SUGGESTIONS}/{campaign.key}", f"{result.index:05d}"
-    suggested = SuggestedTest.from_json(campaign.store.record(kind, name))
-    if suggested is not None:
-        return suggested
+def _kind(campaign: Campaign) -> str:
+    return f"{SUGGESTIONS}/{campaign.key}"
+
+
+def _record_name(index: int) -> str:
+    return f"{index:05d}"
+
+
+def _kept(campaign: Campaign, survivors: Sequence[CandidateResult]) -> dict[int, SuggestedTest]:
+    """Return what an earlier search found, by the index of the survivor."""
+    records = ((s.index, campaign.store.record(_kind(campaign), _record_name(s.index))) for s in survivors)
+    read = ((index, SuggestedTest.from_json(record)) for index, record in records)
+    return {index: suggested for index, suggested in read if suggested is not None}
+
+
+def _searched(campaign: Campaign, suggester: Suggester, result: CandidateResult, deadline: float) -> SuggestedTest:
+    """Return what is found for one survivor until a time."""
     candidate = campaign.candidate(result.index)
     if candidate is not None:
         try:
             with until(deadline):
-                suggested = suggester.suggest(result, candidate_state(campaign.snapshot, candidate))
+                return suggester.suggest(result, candidate_state(campaign.snapshot, candidate))
         except TimeBudgetError:
             pass
-        else:
-            campaign.store.put_record(kind, name, suggested.to_json())
-            return suggested
     return SuggestedTest(result.index, result.path, result.line, result.scope, reason=NoSuggestion.LIMIT)
 
 

@@ -253,6 +253,14 @@ class CoverageMap:
         spots = self.spots.get(path)
         return spots is None or any(bits and first <= line <= last for (line, _), bits in spots.items())
 
+    def runs_some(self, path: str, lines: Collection[int]) -> bool:
+        """Return whether a test, or an import, runs a statement that begins on one of these 1-based lines.
+
+        Also if no statement begins on them, or the file is not watched.
+        """
+        own = {spot: bits for spot, bits in self.spots.get(path, {}).items() if spot[0] in lines}
+        return not own or any(own.values()) or not own.keys().isdisjoint(self.at_import.get(path, ()))
+
     def names(self, bits: int) -> frozenset[str]:
         """Return the ids of a set of tests, given as bits."""
         names = []

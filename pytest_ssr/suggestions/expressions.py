@@ -15,10 +15,10 @@ from pytest_ssr.suggestions.oddness import oddness_of
 _MOST_LITERALS = 8
 
 
-def written(tree: ast.expr) -> str:
-    """Return the source of an expression, with strings in double quotes."""
+def written(tree: ast.AST) -> str:
+    """Return the source of a tree, with strings in double quotes."""
     quoting = _Quoting()
-    text = ast.unparse(quoting.visit(copy.deepcopy(tree)))
+    text = ast.unparse(ast.fix_missing_locations(quoting.visit(copy.deepcopy(tree))))
     for name, literal in quoting.texts.items():
         text = text.replace(name, literal)
     return text
@@ -47,6 +47,10 @@ class _Quoting(ast.NodeTransformer):
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        """Leave a text with expressions in it as it is: its parts are no names."""
+        return node
+
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         """Return a name for a text."""
         if not isinstance(node.value, str | bytes):
@@ -57,10 +61,11 @@ class _Quoting(ast.NodeTransformer):
 
 
 def _literals(tree: ast.expr) -> Iterator[tuple[ast.expr, Literal]]:
-    yield from itertools.islice(_all_literals(tree), _MOST_LITERALS)
+    yield from itertools.islice(all_literals(tree), _MOST_LITERALS)
 
 
-def _all_literals(node: ast.AST) -> Iterator[tuple[ast.expr, Literal]]:
+def all_literals(node: ast.AST) -> Iterator[tuple[ast.expr, Literal]]:
+    """Yield the largest literals of a tree, with their values."""
     if isinstance(node, ast.expr) and not isinstance(node, ast.Name):
         try:
             value = value_of(node)
@@ -71,4 +76,4 @@ def _all_literals(node: ast.AST) -> Iterator[tuple[ast.expr, Literal]]:
                 yield node, value
                 return
     for child in ast.iter_child_nodes(node):
-        yield from _all_literals(child)
+        yield from all_literals(child)

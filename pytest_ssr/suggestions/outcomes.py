@@ -92,10 +92,11 @@ def evaluate(
         except (FileNotFoundError, SandboxError):
             # The project's code can write to the file, and delete it.
             return {}
-    return _parsed(raw)
+    return parsed_outcomes(raw)
 
 
-def _parsed(raw: bytes) -> dict[Place, CallOutcome]:
+def parsed_outcomes(raw: bytes) -> dict[Place, CallOutcome]:
+    """Read what a guest has written, which is not trusted; lines that are no outcome are left out."""
     outcomes = {}
     for line in raw.splitlines():
         try:

@@ -18,7 +18,8 @@ from pytest_ssr.suggestions.outcomes import AFTER, PARTS, TRUTH, CallOutcome, Ou
 
 MOST_CHARACTERS = 700
 """Characters of the call and the expected value; a longer test is no suggestion."""
-_WIDTH, _MOST_CHANGE = 88, 70
+_HUNK = re.compile(r"@@ -(\d+)")
+_WIDTH, _MOST_CHANGE = 84, 70
 
 
 def skeleton(
@@ -46,12 +47,16 @@ def skeleton(
             instance, rest = split_instance(expression)
             expression = _variable(instance, statements)
             lines += [f"    {expression} = {instance}", f"    {expression}{rest}"]
-        part = attribute.removeprefix(AFTER)
-        if part == TRUTH:
-            lines.append(_truth(expression, is_true=bool(expected.value)))
-        else:
-            lines += _assertion(_part(expression, part), expected, changed)
+        asserted = assertion_of(expression, attribute.removeprefix(AFTER), expected, changed)
+        lines += [f"    {line}" for line in asserted]
     return "\n".join(lines) + "\n"
+
+
+def assertion_of(expression: str, attribute: str, expected: CallOutcome, changed: CallOutcome) -> list[str]:
+    """Return the statements that demand the outcome of the original for an attribute of a value."""
+    if attribute == TRUTH:
+        return [_truth(expression, is_true=bool(expected.value))]
+    return _assertion(_part(expression, attribute), expected, changed)
 
 
 def _part(expression: str, attribute: str) -> str:
@@ -108,6 +113,21 @@ def change_text(diff: str) -> str:
     return f"{_short(old) or '(nothing)'} -> {_short(new) or '(nothing)'}{more}"
 
 
+def removed_lines(diff: str) -> list[int]:
+    """Return the 1-based numbers of the lines of the original that a diff of one file removes or changes."""
+    found: list[int] = []
+    number = 0
+    for line in diff.splitlines():
+        start = _HUNK.match(line)
+        if start is not None:
+            number = int(start[1])
+        elif number:
+            if line.startswith("-"):
+                found.append(number)
+            number += line[:1] in ("-", " ", "")
+    return found
+
+
 def name_of(call: AnyCall, expected: CallOutcome) -> str:
     """Return the name of the test, from the function and the values it is called with."""
     words = [_word(name, value) for name, value in call.named_values]
@@ -119,7 +139,7 @@ def name_of(call: AnyCall, expected: CallOutcome) -> str:
 
 
 def _truth(expression: str, *, is_true: bool) -> str:
-    return f"    assert {expression}" if is_true else f"    assert not {_in_parentheses(expression)}"
+    return f"assert {expression}" if is_true else f"assert not {_in_parentheses(expression)}"
 
 
 def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> list[str]:
@@ -130,10 +150,10 @@ def _assertion(expression: str, expected: CallOutcome, changed: CallOutcome) -> 
     if expected.kind is OutcomeKind.ITEMS:
         expression = f"list({expression})"
     value = source_of(expected.value)
-    line = f"    assert {_in_parentheses(expression)} {operator} {value}"
+    line = f"assert {_in_parentheses(expression)} {operator} {value}"
     if len(line) <= _WIDTH:
         return [line]
-    return [f"    result = {expression}", f"    assert result {operator} {value}"]
+    return [f"result = {expression}", f"assert result {operator} {value}"]
 
 
 def _in_parentheses(expression: str, *, tightly: bool = False) -> str:

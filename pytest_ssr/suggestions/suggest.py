@@ -12,8 +12,9 @@ import ast
 import functools
 import itertools
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline import Baseline
@@ -23,6 +24,7 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.records.test_run import Outcome
+from pytest_ssr.suggestions.amplification import Amplifier, Sighting
 from pytest_ssr.suggestions.calls import OPERATORS, AnyCall, Phrase, import_of
 from pytest_ssr.suggestions.differences import Difference, differences
 from pytest_ssr.suggestions.examples import examples_in, is_text, module_name
@@ -32,7 +34,7 @@ from pytest_ssr.suggestions.literals import Expression, Literal, source_of
 from pytest_ssr.suggestions.outcomes import evaluate, is_noticed, outcome_at
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
-from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, skeleton
+from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, removed_lines, skeleton
 from pytest_ssr.suggestions.variation import varied
 from pytest_ssr.suggestions.verification import FAILING_SEEDS, PASSING_SEEDS, NewTest
 
@@ -104,8 +106,8 @@ _MOST_CALLS, _MOST_VARIED, _MOST_FUNCTIONS, _MOST_TRIED = 400, 300, 3, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A test that was found for a survivor."""
+class FoundCall:
+    """A test that was found for a survivor: a call whose outcome the change alters."""
 
     index: int
     """The index of the survivor's result."""
@@ -129,6 +131,39 @@ class Found:
         return skeleton(d.call, d.expected, d.changed, changes, attribute=d.attribute)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundVariant:
+    """A test that was made from one of the project's."""
+
+    index: int
+    sighting: Sighting
+    amplifier: Amplifier
+    is_short: bool
+
+    @property
+    def file(self) -> str:
+        """The file of the test that it was made from."""
+        return self.sighting.variant.code.path
+
+    @property
+    def folder(self) -> str:
+        """The folder of that file."""
+        return posixpath.dirname(self.file)
+
+    @property
+    def name(self) -> str:
+        """The name of the test within its file."""
+        return self.sighting.name
+
+    def source(self, changes: Sequence[str]) -> str:
+        """Return the test file, with comments on what it notices."""
+        return self.amplifier.source(self.sighting, changes, is_short=self.is_short)
+
+
+Found: TypeAlias = FoundCall | FoundVariant
+_AnyFound = TypeVar("_AnyFound", FoundCall, FoundVariant)
+
+
 class Suggester:
     """Suggests tests for the survivors of one project."""
 
@@ -137,12 +172,15 @@ class Suggester:
         self._runner, self._baseline, self._seed = runner, baseline, seed
         self._sources: Mapping[str, bytes] = {path: runner.snapshot.read(path) for path in sorted(files)}
         self._recorded: dict[Function, RecordedCalls] = {}
+        self._amplifier = Amplifier(runner, self._sources)
         self._found: list[Found] = []
+        self._confirmed: set[int] = set()
 
     def suggest(self, result: CandidateResult, changed: CodebaseState) -> SuggestedTest:
         """Return the test for a survivor, or the reason that none was found; changed: the state with the change.
 
-        A test that was found for an earlier survivor is returned again if it notices this one, too.
+        It has passed on the original once; `confirm` runs it, and others, in fresh processes. A test that was found for
+        an earlier survivor is returned again if it notices this one, too.
         """
         where = result.index, result.path, result.line, result.scope
         change = change_text(result.diff)
@@ -161,13 +199,17 @@ class Suggester:
         """Return an earlier test that notices a change."""
         if not self._found or len(changed.changes) != 1:
             return None
-        after = evaluate(self._runner, changed, [found.difference.call for found in self._found], hash_seed=0)
-        for number, found in enumerate(self._found):
+        calls = [found for found in self._found if isinstance(found, FoundCall)]
+        variants = [found for found in self._found if isinstance(found, FoundVariant)]
+        after = (
+            evaluate(self._runner, changed, [found.difference.call for found in calls], hash_seed=0) if calls else {}
+        )
+        for number, found in enumerate(calls):
             difference = found.difference
             new = outcome_at(after, (number, difference.attribute))
             if new is not None and is_noticed(difference.expected, new) and self._fails(found, changed):
                 return found
-        return None
+        return next((found for found in variants[-_MOST_TRIED:] if self._fails(found, changed)), None)
 
     def _search(self, result: CandidateResult, changed: CodebaseState) -> Found | NoSuggestion:
         """Return a test that was not known before."""
@@ -177,9 +219,19 @@ class Suggester:
         function = function_at(result.path, self._sources.get(result.path, b""), result.line)
         if function is None or entry is None or len(changed.changes) != 1:
             return NoSuggestion.NO_FUNCTION
-        tests = self._tests_of(function)
-        recorded = self._recorded_calls(function, tests)
         constants = self._constants(function, entry.data, result)
+        found = self._call(result, function, constants, changed)
+        if not isinstance(found, NoSuggestion):
+            return found
+        other = self._variant(result, function, changed)
+        return found if isinstance(other, NoSuggestion) else other
+
+    def _call(
+        self, result: CandidateResult, function: Function, constants: Sequence[object], changed: CodebaseState
+    ) -> FoundCall | NoSuggestion:
+        """Return a test with a call of the function, or of one that leads to it."""
+        tests = self._tests_of(function.path, function.first, function.last)
+        recorded = self._recorded_calls(function, tests)
         calls = [*self._calls(recorded, constants), *self._phrases(function, recorded, constants)]
         if not calls:
             empty = NoSuggestion.NO_LITERAL_INPUTS if recorded.is_whole else NoSuggestion.LIMIT
@@ -189,8 +241,33 @@ class Suggester:
             return ordered
         file = (tests or self._usable())[0].partition("::")[0]
         short = (d for d in ordered if d.size <= MOST_CHARACTERS)
-        for difference in itertools.islice(short, _MOST_TRIED):
-            found = Found(result.index, difference, file)
+        candidates = (FoundCall(result.index, difference, file) for difference in itertools.islice(short, _MOST_TRIED))
+        return self._verified(candidates, changed)
+
+    def _variant(
+        self, result: CandidateResult, function: Function, changed: CodebaseState
+    ) -> FoundVariant | NoSuggestion:
+        """Return a test made from one that runs the changed line, or the changed function if there is none."""
+        lines, reach = removed_lines(result.diff), self._baseline.reach
+        if reach is not None and not reach.runs_some(result.path, lines):
+            return NoSuggestion.NOT_REACHED
+        tests = self._tests_of(result.path, min(lines) - 1, max(lines)) if lines else []
+        tests = tests or self._tests_of(result.path, function.first, function.last)
+        if not tests:
+            return NoSuggestion.NOT_REACHED
+        seconds = sum(self._baseline.durations.get(test, 0.0) for test in tests)
+        # Those of the original alone: all changes of a function share what its tests do there.
+        constants = constants_in(self._sources[function.path], (), function)
+        ordered = self._amplifier.sightings(tests, constants, changed, like_s=seconds)
+        if isinstance(ordered, NoSuggestion):
+            return ordered
+        pairs = itertools.product(ordered[:_MOST_TRIED], (True, False))
+        candidates = (FoundVariant(result.index, sighting, self._amplifier, is_short) for sighting, is_short in pairs)
+        return self._verified((c for c in candidates if c.source(())), changed)
+
+    def _verified(self, candidates: Iterable[_AnyFound], changed: CodebaseState) -> _AnyFound | NoSuggestion:
+        """Return the first test that passes on the original and fails with a change."""
+        for found in candidates:
             if self._passes(found) and self._fails(found, changed):
                 self._found.append(found)
                 return found
@@ -201,13 +278,12 @@ class Suggester:
         usable = self._baseline.stable - self._baseline.doctests_in_code
         return [test for test in self._baseline.collected if test in usable]
 
-    def _tests_of(self, function: Function) -> list[str]:
-        """Return tests that reach a function, few enough to run quickly."""
+    def _tests_of(self, path: str, first: int, last: int) -> list[str]:
+        """Return tests that reach a line after the first and up to the last, few enough to run quickly."""
         reach, durations = self._baseline.reach, self._baseline.durations
         names: Collection[str] = self._baseline.stable
-        if reach is not None and function.path in reach.spots:
-            spots = reach.spots[function.path].items()
-            bits = [b for (line, _), b in spots if function.first < line <= function.last]
+        if reach is not None and path in reach.spots:
+            bits = [b for (line, _), b in reach.spots[path].items() if first < line <= last]
             names = frozenset().union(*map(reach.names, set(bits)))
         found = [test for test in self._usable() if test in names]
         step = max(1, len(found) / _MOST_TESTS)
@@ -270,19 +346,59 @@ class Suggester:
             for call in varied(recorded.calls[function], constants, most=_MOST_CALLS, seed=self._seed)
         ]
 
+    def confirm(self, suggestions: Sequence[SuggestedTest]) -> list[SuggestedTest]:
+        """Return suggestions without the tests that do not pass on the original in fresh processes, every time.
+
+        The tests run together, and those that fail so run again alone.
+        """
+        found = {f.index: f for f in self._found if f.index not in self._confirmed}
+        asked = {s.index if s.same_as is None else s.same_as for s in suggestions if s.test}
+        open_ = [found[index] for index in sorted(asked & found.keys())]
+        passing = self._always_passing(open_)
+        passing += [f for f in open_ if f not in passing and self._always_passing([f])]
+        self._confirmed |= {f.index for f in passing}
+        self._found = [f for f in self._found if f not in open_ or f in passing]
+        return [self._as_confirmed(suggested) for suggested in suggestions]
+
+    def _as_confirmed(self, suggested: SuggestedTest) -> SuggestedTest:
+        first = suggested.index if suggested.same_as is None else suggested.same_as
+        if not suggested.test or first in self._confirmed:
+            return suggested
+        return replace(suggested, test="", change="", same_as=None, reason=NoSuggestion.NOT_VERIFIED)
+
+    def _always_passing(self, found: Sequence[Found]) -> list[Found]:
+        """Return the tests that pass on the original in fresh processes with several hash seeds, together."""
+        placed: dict[str, tuple[Found, NewTest]] = {}
+        for one in found:
+            test = NewTest.in_folder(one.folder, one.source(()), {*self._runner.snapshot.files, *placed})
+            placed[test.path] = one, test
+        state = self._runner.original.replace({path: test.entry for path, (_, test) in placed.items()})
+        passing = set(placed)
+        for hash_seed in PASSING_SEEDS if placed else ():
+            try:
+                run = self._runner.fresh(state, sorted(placed), hash_seed=hash_seed, like_s=self._baseline.seconds)
+            except SandboxError:
+                # As in `suggest`: the project's code broke it.
+                return []
+            passing &= {p for p, (one, _) in placed.items() if not run.fault and f"{p}::{one.name}" in run.passing}
+        return [one for path, (one, _) in placed.items() if path in passing]
+
     def _passes(self, found: Found) -> bool:
-        """Return whether a test passes on the original every time."""
-        return self._agrees(found, self._runner.original, PASSING_SEEDS, Outcome.PASSED)
+        """Return whether a test passes on the original; `confirm` shows that it does so every time."""
+        return self._ends_in(found, self._runner.original, Outcome.PASSED)
 
     def _fails(self, found: Found, changed: CodebaseState) -> bool:
-        """Return whether a test fails with a change every time."""
-        return self._agrees(found, changed, FAILING_SEEDS, Outcome.FAILED)
+        """Return whether a test fails with a change, also in a fresh process."""
+        fresh = FAILING_SEEDS[-1]
+        return self._ends_in(found, changed, Outcome.FAILED) and self._ends_in(
+            found, changed, Outcome.FAILED, fresh_seed=fresh
+        )
 
-    def _agrees(self, found: Found, state: CodebaseState, hash_seeds: Sequence[int], outcome: Outcome) -> bool:
+    def _ends_in(self, found: Found, state: CodebaseState, outcome: Outcome, *, fresh_seed: int | None = None) -> bool:
+        """Return whether a test has an outcome on a state, in a fork of a warm process if that is possible."""
         test = NewTest.in_folder(found.folder, found.source(()), self._runner.snapshot.files)
-        watched = set(state.changes)
-        for run in test.runs(self._runner, state, hash_seeds, like_s=self._baseline.seconds):
-            result = run.results.get(f"{test.path}::{found.name}")
-            if run.fault or not watched <= run.exercised or result is None or result.outcome is not outcome:
-                return False
-        return True
+        run = test.run(self._runner, state, fresh_seed, like_s=self._baseline.seconds)
+        result = run.results.get(f"{test.path}::{found.name}")
+        return (
+            not run.fault and set(state.changes) <= run.exercised and result is not None and result.outcome is outcome
+        )

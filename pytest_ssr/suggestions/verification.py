@@ -32,13 +32,27 @@ class NewTest:
         names = (f"test_suggested_{n}.py" for n in itertools.count())
         return cls(next(p for p in (posixpath.join(folder, n) for n in names) if p not in files), source)
 
+    @property
+    def entry(self) -> FileEntry:
+        """The file as an entry of a tree."""
+        return FileEntry(self.source.encode(), 0o100644)
+
+    def run(self, runner: Runner, state: CodebaseState, fresh_seed: int | None, *, like_s: float) -> SuiteRun:
+        """Return a run of the test on a state.
+
+        fresh_seed: hash seed of a fresh process; None: seed 0, in a fork of a warm process if that is possible.
+        """
+        with_test = state.replace({self.path: self.entry})
+        if fresh_seed is None:
+            return runner.suite(with_test, [self.path], like_s=like_s, whole=True)[0]
+        return runner.fresh(with_test, [self.path], hash_seed=fresh_seed, like_s=like_s)
+
     def runs(
         self, runner: Runner, state: CodebaseState, hash_seeds: Collection[int], *, like_s: float
     ) -> Iterator[SuiteRun]:
         """Yield a run of the test on a state for each hash seed. like_s: the seconds of a run of all tests."""
-        with_test = state.replace({self.path: FileEntry(self.source.encode(), 0o100644)})
         for hash_seed in hash_seeds:
-            yield runner.fresh(with_test, [self.path], hash_seed=hash_seed, like_s=like_s)
+            yield self.run(runner, state, hash_seed, like_s=like_s)
 
 
 class Verdict(StrEnum):

@@ -19,7 +19,7 @@ from pytest_ssr.suggestions.functions import functions_of
 from pytest_ssr.suggestions.literals import Expression
 from pytest_ssr.suggestions.oddness import oddness_of
 from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind
-from pytest_ssr.suggestions.suggest import Found, Suggester
+from pytest_ssr.suggestions.suggest import Found, FoundCall, Suggester
 
 CODE = b"def widest(boxes):\n    return boxes\n\n\ndef _scaled(area):\n    return area\n"
 WIDEST, SCALED = functions_of("src/tools/box.py", CODE)
@@ -123,7 +123,7 @@ def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest
     suggester: Any = Suggester(runner, SimpleNamespace(), (), seed=0)  # type: ignore[arg-type] # no run is made
 
     def search(result: CandidateResult, changed: object) -> Found:
-        found = Found(result.index, Difference(call(result.index), one, one, "", 0), "tests")
+        found = FoundCall(result.index, Difference(call(result.index), one, one, "", 0), "tests")
         suggester._found.append(found)
         return found
 

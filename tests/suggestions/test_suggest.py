@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plain import plain_python
+from suggested_project import campaign_on, suggested
 
-from pytest_ssr.campaign.artifact_builder import candidate_state
-from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.ending import Ending
-from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.facts import facts_of
 from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.results_json import results_json
 from pytest_ssr.campaign.score import score_of
 from pytest_ssr.campaign.suggested_tests import suggest_tests, survivors_for_tests
-from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
-from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 from pytest_ssr.suggestions.suggest import Suggester
 
@@ -135,34 +128,6 @@ def test_price_minus_1_raises():
     with pytest.raises(ValueError):
         price(-1)
 """
-
-
-@contextlib.contextmanager
-def campaign_on(folder: Path, code: str, tests: str) -> Iterator[Campaign]:
-    """Yield a campaign on a project of two files."""
-    project = folder / "project"
-    project.mkdir()
-    (project / "shop.py").write_text(code)
-    # A change must leave half of the tests.
-    (project / "test_shop.py").write_text(f"{tests}\n\ndef test_nothing():\n    pass\n")
-    campaign = open_campaign(project, Store(folder / "store"), settings=RuleSettings(), python=plain_python(), seed=0)
-    try:
-        yield campaign
-    finally:
-        campaign.close()
-
-
-def suggested(campaign: Campaign, old: str, new: str) -> SuggestedTest:
-    """Return what is suggested for a change of shop.py."""
-    source = campaign.snapshot.read("shop.py")
-    changed = source.replace(old.encode(), new.encode(), 1)
-    assert changed != source
-    line = source[: source.index(old.encode())].count(b"\n") + 1
-    diff = make_patch({"shop.py": (FileEntry(source, 0o100644), FileEntry(changed, 0o100644))}).data.decode()
-    survivor = CandidateResult(0, CandidateStatus.SURVIVED, "mutation", "change", "shop.py", line, "f", "", diff)
-    candidate = Candidate("mutation", "change", {"shop.py": changed}, "shop.py", line, "f")
-    suggester = Suggester(campaign.runner, campaign.baseline, campaign.snapshot.allowed or (), seed=0)
-    return suggester.suggest(survivor, candidate_state(campaign.snapshot, candidate))
 
 
 @pytest.mark.long
@@ -321,7 +286,7 @@ def test_what_is_found_before_an_interrupt_is_kept(tmp_path: Path, monkeypatch: 
     ]
     snapshot = SimpleNamespace(read=lambda path: b"def f():\n    pass\n", allowed=["shop.py"])
     store = Store(tmp_path / "store")
-    runner = SimpleNamespace(snapshot=snapshot)
+    runner = SimpleNamespace(snapshot=snapshot, fork_server=None)
     campaign: Any = SimpleNamespace(
         key="k", store=store, snapshot=snapshot, seed=0, runner=runner, baseline=None, candidate=lambda index: index
     )
@@ -333,6 +298,7 @@ def test_what_is_found_before_an_interrupt_is_kept(tmp_path: Path, monkeypatch: 
         return first
 
     monkeypatch.setattr(Suggester, "suggest", suggest)
+    monkeypatch.setattr(Suggester, "confirm", lambda self, found: found)
     monkeypatch.setattr("pytest_ssr.campaign.suggested_tests.candidate_state", lambda *_: None)
     shown: list[str] = []
     found = suggest_tests(campaign, survivors, deadline=math.inf, progress=shown.append)

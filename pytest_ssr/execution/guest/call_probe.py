@@ -51,20 +51,21 @@ def _outcomes(imports, expression):
             kind, value = "items", list(_islice(value, _MOST_ITEMS))
             if len(value) == _MOST_ITEMS:
                 return [["", ["other"]]]
-        found = _described(value, kind)
+        found = described(value, kind)
         if value is None and "ssr_instance" in names:
-            after = _described(names["ssr_instance"], "value")
+            after = described(names["ssr_instance"])
             found += [["." + attribute, outcome] for attribute, outcome in after if outcome[0] == "value"]
         return found
     except Exception as error:
-        return [["", _raised(error)]]
+        return [["", raised(error)]]
     except BaseException:
         return [["", ["other"]]]
     finally:
         _setitimer(signal.ITIMER_REAL, 0)
 
 
-def _described(value, kind):
+def described(value, kind="value"):
+    """Return pairs of an attribute, or an empty string, and an outcome, for a value."""
     text = _literal(value)
     return [["", [kind, text]]] if text is not None else _attributes(value)
 
@@ -99,7 +100,8 @@ def _attributes(value):
     return [["", ["object"]], *found] if found else [["", ["other"]]]
 
 
-def _raised(error):
+def raised(error):
+    """Return the outcome of what ends in an exception."""
     kind, trace = type(error), error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next
