@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,8 +44,12 @@ def additional_tests(card: Card) -> Patch:
             tests.setdefault((change.test_file, _COMMENT.sub("", change.test)), change.test)
     added = {}
     for number, ((file, _), test) in enumerate(tests.items(), 1):
-        folder, name = posixpath.split(file)
-        stem = name.removesuffix(".py").removeprefix("test_").removesuffix("_test")
-        path = posixpath.join(folder, f"test_{stem}_audit_{number}.py")
-        added[path] = (None, FileEntry(test.encode(), 0o100644))
+        added[_beside(file, number)] = (None, FileEntry(test.encode(), 0o100644))
     return make_patch(added)
+
+
+def _beside(file: str, number: int) -> str:
+    """Return a path beside a test file whose name begins and ends like it, so that pytest collects both."""
+    stem = file.removesuffix(".py")
+    end = "_test" if stem.endswith("_test") else ""
+    return f"{stem.removesuffix(end)}_audit_{number}{end}.py"

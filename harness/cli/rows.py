@@ -93,14 +93,17 @@ def open_work(settings: RowSettings, report: Callable[[str], None] = lambda _: N
 
 def rows_to_plan(
     settings: RowSettings, report: Callable[[str], None] = lambda _: None
-) -> tuple[Grader, Sequence[Instance]]:
-    """Return the grader of a run, and the rows that it would grade; opens no solver. See `open_work`."""
+) -> tuple[Grader, Sequence[Instance], ChoiceCounts | None]:
+    """Return the grader of a run, the rows that it would grade, and how many an audit leaves out.
+
+    Opens no solver. See `open_work`.
+    """
     rows = _open_rows(settings.evaluation, report)
     instances: Sequence[Instance] = rows.kept
     if isinstance(settings, EvalSettings):
         predicted = {p.instance_id for p in rows.predictions(settings.predictions, report)}
         instances = [i for i in instances if i.id in predicted]
-    return _open_grader(settings, rows.store, keep_trees=isinstance(settings, RunSettings)), instances
+    return _open_grader(settings, rows.store, keep_trees=isinstance(settings, RunSettings)), instances, rows.counts
 
 
 @dataclass(frozen=True, slots=True)

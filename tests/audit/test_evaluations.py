@@ -38,11 +38,27 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 def planned(rows: Rows, capsys: pytest.CaptureFixture[str], *options: object) -> list[str]:
     """Return the ids of the rows that would run."""
+    return [row["instance_id"] for row in plan(rows, capsys, *options)["rows"]]
+
+
+def plan(rows: Rows, capsys: pytest.CaptureFixture[str], *options: object) -> dict[str, Any]:
     capsys.readouterr()
     rows.run(
         "eval", rows.path, "--predictions", "gold", "--out", rows.path.parent / "plan", "--dry-run", "--json", *options
     )
-    return [row["instance_id"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_plan_counts_what_is_left_out(rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cards = write_cards(tmp_path / "cards.jsonl", [clean(FIRST), unsound(SECOND)])
+    assert plan(rows, capsys, "--audit", cards)["audit"] == {
+        "min_sharpness": None,
+        "kept": 1,
+        "kept_without_audit": 0,
+        "left_out": {"not-sound": 1},
+    }
+    assert "audit" not in plan(rows, capsys)
 
 
 @pytest.mark.parametrize(

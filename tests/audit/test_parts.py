@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_a_solution_of_one_hunk_has_none_to_revert(tmp_path: Path) -> None:
     one = BEFORE.replace("return count", "return 2")
     bug = make_patch({"shop.py": (solved.entry("shop.py"), FileEntry(one.encode(), 0o100644))})
     assert list(reverted_hunks(solved, bug)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("tests/test_shop.py", "tests/test_shop_audit_1.py"),
+        ("shop_test.py", "shop_audit_1_test.py"),
+        ("check_shop.py", "check_shop_audit_1.py"),
+    ],
+)
+def test_a_new_file_is_named_like_the_tests_of_its_project(file: str, expected: str) -> None:
+    change = replace(survivor("def test_a(): pass\n"), test_file=file)
+    assert additional_tests(Card("a", sharp=Sharpness((change,)))).paths == (expected,)
 
 
 def test_equal_tests_of_survivors_are_written_once(tmp_path: Path) -> None:

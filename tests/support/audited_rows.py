@@ -25,9 +25,11 @@ def total_of_order(lines):
         total += price(count, unit)
     return total
 '''
-_TESTS = """import os
+_TESTS = """import datetime
+import os
 import random
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -89,6 +91,26 @@ def test_order_2():
     assert STATE
 
 
+def test_first_of_set():
+    assert next(iter({"x", "y"})) == FIRST
+
+
+def test_today():
+    assert datetime.date.today() < datetime.date(2029, 1, 1)
+
+
+def test_environment_1():
+    os.environ["SHOP"] = "open"
+
+
+def test_environment_2():
+    assert os.environ["SHOP"] == "open"
+
+
+def test_temporary():
+    Path(tempfile.gettempdir(), "shop-lock").touch(exist_ok=False)
+
+
 def test_network():
     socket.create_connection(("service.invalid", 80), timeout=1).close()
 
@@ -103,6 +125,10 @@ UNSTEADY = {
     "zone": "time-zone",
     "leftovers": "leftovers",
     "order_2": "order",
+    "first_of_set": "hash-seed",
+    "today": "clock",
+    "environment_2": "order",
+    "temporary": "leftovers",
 }
 """The tests whose outcome depends on something, and on what."""
 
@@ -112,8 +138,8 @@ def ids(*names: str) -> list[str]:
     return [f"test_shop.py::test_{name}" for name in names]
 
 
-def write_audited(folder: Path, hashed: int) -> tuple[Path, list[dict[str, Any]]]:
-    """Create a folder of clones and the rows. hashed: the hash of "x" with the seed 0."""
+def write_audited(folder: Path, hashed: int, first: str) -> tuple[Path, list[dict[str, Any]]]:
+    """Create a folder of clones and the rows. hashed: the hash of "x" with the seed 0; first: of "x" and "y" in a set."""
     repository = folder / "clones" / "acme__shop"
     repository.mkdir(parents=True)
     (repository / "shop.py").write_text(_BEFORE)
@@ -124,7 +150,13 @@ def write_audited(folder: Path, hashed: int) -> tuple[Path, list[dict[str, Any]]
     git(repository, "commit", "-q", "-m", "first")
     base = git(repository, "rev-parse", "HEAD").strip()
     code, data = diff(repository, {"shop.py": _AFTER}), diff(repository, {"rates.txt": "2"})
-    tests = diff(repository, {"test_shop.py": _TESTS.replace("HASHED", str(hashed)), "cases.txt": "for no test\n"})
+    tests = diff(
+        repository,
+        {
+            "test_shop.py": _TESTS.replace("HASHED", str(hashed)).replace("FIRST", repr(first)),
+            "cases.txt": "for no test\n",
+        },
+    )
 
     def row(name: str, fail_to_pass: list[str], pass_to_pass: list[str], patch: str = code) -> dict[str, Any]:
         return {

@@ -11,16 +11,20 @@ from harness.cli.terminal import Terminal
 from harness.datasets import Instance
 from harness.evaluation.grading import Grader
 from harness.evaluation.plan import EnvironmentKind, Planner, RowPlan
+from harness.records.task_choice import ChoiceCounts
 from pytest_ssr.progress import format_duration
 from pytest_ssr.sandbox.protocol import MIB
 
 
-def report_plan(grader: Grader, instances: Sequence[Instance], terminal: Terminal, *, json: bool) -> int:
-    """Print the plan of each row; return 0 if all can run, 1 if not."""
+def report_plan(
+    grader: Grader, instances: Sequence[Instance], counts: ChoiceCounts | None, terminal: Terminal, *, json: bool
+) -> int:
+    """Print the plan of each row; return 0 if all can run, 1 if not. counts: of an audit that leaves out rows."""
     rows = Planner(grader).plan(instances)
     summary = _summary(rows, keeps_trees=grader.keep_trees)
     if json:
-        print(json_format.dumps({**summary, "rows": [row.to_json() for row in rows]}, indent=1))
+        audit = {} if counts is None else {"audit": counts.to_json()}
+        print(json_format.dumps({**summary, **audit, "rows": [row.to_json() for row in rows]}, indent=1))
     for row in rows:
         if row.blocked is None:
             terminal.echo(f"can run     {row.instance_id}  {_needs(row)}", "valid")
