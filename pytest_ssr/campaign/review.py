@@ -22,7 +22,7 @@ from pytest_ssr.suggestions.skeleton import removed_lines
 
 REVIEW_S = 60.0
 """The time for changes and tests of a review, after the project's tests have been measured."""
-FOR_CHANGES = 0.5
+FOR_CHANGES = 2 / 3
 """The share of the time that may be used before tests are looked for."""
 _ARROW = " -> "
 MOST_REMARKS, MOST_IN_FILE = 20, 7
