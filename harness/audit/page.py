@@ -113,7 +113,7 @@ def _sound_tile(totals: Totals) -> _Tile:
     is_good = totals.fully_sound == totals.tasks
     lines = [
         f"tasks are sound: {totals.fully_sound} in all {len(Condition)} conditions, {partly} in some only",
-        _coverage(totals.audited, totals),
+        _coverage(totals.audited, totals, cut=totals.sound_cut),
     ]
     value = f"{totals.sound} of {totals.audited}" if totals.audited else UNKNOWN
     state = _state(is_good, is_bad=totals.sound < totals.audited)
@@ -126,7 +126,7 @@ def _sharp_tile(totals: Totals) -> _Tile:
         f"{totals.noticed} of {totals.counted} changed solutions noticed",
         f"{survivors} not noticed: {totals.proven} proven wrong by a new test, {survivors - totals.proven} without a "
         "proof",
-        _coverage(totals.measured, totals, f"{totals.cut} cut off by time" if totals.cut else ""),
+        _coverage(totals.measured, totals, cut=totals.cut),
     ]
     is_good = 0 < totals.counted == totals.noticed and totals.measured == totals.tasks
     value = rate_text(totals.noticed, totals.counted)
@@ -134,11 +134,11 @@ def _sharp_tile(totals: Totals) -> _Tile:
 
 
 def _sealed_tile(totals: Totals) -> _Tile:
-    partly = f"on {totals.partly_attacked} not the whole kit was tried"
+    partly = f"; on {totals.partly_attacked} not the whole kit was tried"
     lines = [
         f"tasks forged; {totals.accepted} of {totals.tried} forgeries accepted by their own verifiers",
         *([f"ours: {totals.ours_accepted} of {totals.ours_tried}"] if totals.ours_tried else []),
-        _coverage(totals.attacked, totals, partly if totals.partly_attacked else ""),
+        _coverage(totals.attacked, totals) + (partly if totals.partly_attacked else ""),
     ]
     value = f"{totals.forgeable} of {totals.attacked}" if totals.attacked else UNKNOWN
     state = _state(totals.attacked == totals.tasks and not totals.accepted, is_bad=bool(totals.accepted))
@@ -168,9 +168,9 @@ def _cost_tile(totals: Totals) -> _Tile:
     return _Tile("Cost", "What does a grade take?", seconds(totals.grade_s), State.PLAIN, lines)
 
 
-def _coverage(known: int, totals: Totals, more: str = "") -> str:
-    """Return of how many tasks a figure is known."""
-    return f"known of {known} of {counted(totals.tasks, 'task')}" + (f"; {more}" if more else "")
+def _coverage(known: int, totals: Totals, *, cut: int = 0) -> str:
+    """Return of how many tasks a figure is known. cut: those of which not all was tried within the time."""
+    return f"known of {known} of {counted(totals.tasks, 'task')}" + (f"; {cut} cut off by time" if cut else "")
 
 
 def _state(is_good: bool, *, is_bad: bool = False) -> State:

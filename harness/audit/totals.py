@@ -20,6 +20,8 @@ class Totals:
     sound: int
     fully_sound: int
     """Sound tasks that were tried in all surroundings."""
+    sound_cut: int
+    """Tasks of which not all surroundings were tried because the time was over, or a limit ended the runs."""
     measured: int
     """Tasks with a known sharpness."""
     cut: int
@@ -76,6 +78,7 @@ class Totals:
             audited=len(audited),
             sound=sum(card.is_sound for card in audited),
             fully_sound=sum(card.is_sound and not card.sound.untried for card in audited if card.sound is not None),
+            sound_cut=sum(card.sound.is_cut for card in audited if card.sound is not None),
             measured=sum(card.sharpness is not None for card in cards),
             cut=sum(sharpness.is_cut for sharpness in sharp),
             noticed=_count(sharp, ChangeStatus.NOTICED),

@@ -230,6 +230,14 @@ def test_each_forgery_has_its_description_and_the_kit_its_size() -> None:
     assert f"1 of the kit’s {len(row_forgeries())} forgeries" in shown
 
 
+def test_each_figure_states_its_coverage() -> None:
+    cut = clean(sound=Soundness(conditions=(Condition.PLAIN,), is_cut=True), sharp=sharpness(3, planned=9))
+    late = clean(sharp=Sharpness(problem=Reason(ReasonCode.OUT_OF_TIME)))
+    tiles = page([clean(), cut, late, Card("unknown")]).split('class="figure ')[1:]
+    known = [re.findall(r"known of (\d) of 4 tasks(?:; (\d) cut off by time)?", tile)[0] for tile in tiles]
+    assert known == [("3", "1"), ("2", "2"), ("3", ""), ("3", ""), ("3", ""), ("3", "")]
+
+
 def test_every_status_is_explained() -> None:
     guide = Parsed(page([])).text
     for status in set(ChangeStatus) - {ChangeStatus.NOTICED}:
