@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from harness.audit.card import (
@@ -35,7 +36,7 @@ from pytest_ssr.progress import counted
 from pytest_ssr.records.reasons import Reason
 
 _TAB = 4
-_SHORT = 4
+_FEW_LINES = 4
 """Changed lines that a heading has room for; more are in the diff below it."""
 _VERIFIERS = {
     TESTS: "SWE-bench’s rule on the log of its tests",
@@ -154,28 +155,38 @@ def _sharp_part(sharp: Sharpness | None) -> Iterator[str]:
 def _change(change: SolutionChange, mark: str) -> str:
     """Return a change of the solution. mark: what comes first, as HTML."""
     place = f"{change.path}:{change.line}" + (f" {change.scope}" if change.scope else "")
-    changed = [line for line in _changed_lines(change.diff) if line[1:].strip()]
-    is_short = 0 < len(changed) <= _SHORT
-    short = f'<span class="short">{_lines(changed, is_diff=True)}</span>' if is_short else for_html(change.detail)
     parts = [
-        f'<details class="survivor"><summary>{mark} {_code(place)} {for_html(change.operator)}: {short}</summary>',
+        f'<details class="survivor"><summary>{mark} {_code(place)} {for_html(change.operator)}: {_short(change)}',
+        "</summary>",
         f"<p>{STATUS_TEXTS[change.status]}: {for_html(change.detail)}</p>{_diff(change.diff)}",
     ]
     if change.is_proven:
-        shown = f": {for_html(change.shown_by)}" if change.shown_by else ""
+        shown = f": {_code(change.shown_by)}" if change.shown_by else ""
         beside = f" It stands beside {_code(change.test_file)}." if change.test_file else ""
         parts.append(f"<p>This test passes on the solution, and fails with the change{shown}.{beside}</p>")
         parts.append(f"<pre>{_lines(change.test.splitlines())}</pre>")
     return "".join(parts) + "</details>"
 
 
+def _short(change: SolutionChange) -> str:
+    """Return the changed lines of few, in full and without their indentation; else how many there are."""
+    changed = _changed_lines(change.diff)
+    if not changed:
+        return for_html(change.detail)
+    if len(changed) > _FEW_LINES:
+        return f"{len(changed)} lines changed"
+    texts = textwrap.dedent("\n".join(line[1:].expandtabs(_TAB) for line in changed)).split("\n")
+    lines = [line[0] + " " + text for line, text in zip(changed, texts, strict=True)]
+    return f'<span class="short">{_lines(lines, is_diff=True)}</span>'
+
+
 def _changed_lines(diff: str) -> list[str]:
-    """Return the lines that a diff takes away and adds."""
+    """Return the lines that a diff takes away and adds, without empty ones."""
     changed, is_inside = [], False
     for line in diff.splitlines():
         if line.startswith(("diff --git ", "@@")):
             is_inside = line.startswith("@@")
-        elif is_inside and line[:1] in ("+", "-"):
+        elif is_inside and line.startswith(("+", "-")) and line[1:].strip():
             changed.append(line)
     return changed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_cards import PROOF, blunt, change, clean, sharpness, unaudited, unsound
+from audit_cards import DIFF, PROOF, blunt, change, clean, sharpness, unaudited, unsound
 from real_browser import contrast
 
 from harness.audit.card import (
@@ -250,14 +250,15 @@ def test_a_page_names_when_and_how_it_was_made() -> None:
         assert part in text
 
 
-def test_a_short_change_is_shown_in_full_and_a_long_one_by_its_detail() -> None:
-    long = change(ChangeStatus.SURVIVED, diff="@@ -1,5 +1,0 @@\n" + "-line\n" * 5)
-    short, other = (
-        Parsed(page([clean(sharp=Sharpness((change(ChangeStatus.SURVIVED),)))])),
-        page([clean(sharp=Sharpness((long,)))]),
-    )
-    assert short.text.count("-    return a + b") == 2
-    assert 'class="short"' not in other
+def test_few_changed_lines_are_shown_in_full_and_many_are_counted() -> None:
+    def heading(diff: str) -> str:
+        survivor = change(ChangeStatus.SURVIVED, diff=diff)
+        html = page([clean(sharp=Sharpness((survivor,)))])
+        return Parsed(html.split('class="survivor"')[1].split("</summary>")[0].split("<summary>")[1]).text
+
+    assert heading(DIFF).endswith("- return a + b\n+ return a - b")
+    assert heading("@@ -1,5 +0,0 @@\n" + "-line\n" * 5).endswith("5 lines changed")
+    assert "`+` becomes `-`" in heading("")
 
 
 @pytest.fixture(scope="module")
