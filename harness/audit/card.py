@@ -10,10 +10,12 @@ from typing import Any
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.rate_interval import interval
-from pytest_ssr.records.reasons import Reason
+from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.suggested_test import NoSuggestion
 
 SCHEMA_VERSION = 1
+TESTS, SHARED, SEPARATE = "tests", "shared", "separate"
+"""What verifiers are: the tests of a row; one in the agent's container, or in its own."""
 
 
 class Condition(StrEnum):
@@ -84,6 +86,11 @@ class Soundness:
         """Whether nothing makes it unsound."""
         return not self.problems
 
+    @property
+    def untried(self) -> tuple[Condition, ...]:
+        """The surroundings in which it was not tried: the time was over, or nothing here can vary them."""
+        return tuple(condition for condition in Condition if condition not in self.conditions)
+
 
 class ChangeStatus(StrEnum):
     """What became of a change of the solution."""
@@ -153,7 +160,8 @@ class Sharpness:
     @property
     def is_cut(self) -> bool:
         """Whether the time was over before all changes were tried."""
-        return self.planned > len(self.changes)
+        is_late = self.problem is not None and self.problem.code is ReasonCode.OUT_OF_TIME
+        return is_late or self.planned > len(self.changes)
 
     @property
     def noticed(self) -> int:
@@ -238,7 +246,7 @@ class Sealing:
     forgeries: tuple[ForgeryResult, ...] = ()
     leaks: tuple[Leak, ...] = ()
     verifier: str = ""
-    """`separate` or `shared` for a task directory, `tests` for a row: what the task's own verifier is."""
+    """What the task's own verifier is: `tests` of a row, or one of a task directory, `shared` or `separate`."""
     problem: Reason | None = None
     """Why nothing could be tried."""
 
@@ -251,6 +259,15 @@ class Sealing:
     def tried(self) -> int:
         """How many forgeries the task's own verifier has graded."""
         return sum(result.own is not None for result in self.forgeries)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether it is known what leaks: that is looked for first, and on a row only if there is time for it."""
+        if self.leaks or self.forgeries:
+            return True
+        if self.problem is not None:
+            return self.problem.code is ReasonCode.OTHER_LANGUAGE
+        return self.verifier in (SHARED, SEPARATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.audit.card import Card, Cause, ChangeStatus, Leak, Sharpness, TokenKind, Unsound
+from harness.audit.card import Card, Cause, ChangeStatus, Condition, Leak, Sharpness, TokenKind, Unsound
 from pytest_ssr.records.rate_interval import interval, whole_percent
 
 FEW = 20
@@ -21,6 +21,14 @@ UNSOUND_TEXTS = {
     Unsound.EMPTY_RESOLVES: "it is resolved without any work",
     Unsound.UNSTEADY: "a test that decides does not give the same outcome each time",
 }
+CONDITION_TEXTS = {
+    Condition.PLAIN: "once more as it is",
+    Condition.HASH_SEED: "another hash seed",
+    Condition.ORDER: "another order of the tests",
+    Condition.CLOCK: "a date years ahead",
+    Condition.TIME_ZONE: "another time zone",
+    Condition.AGAIN: "twice in the same sandbox",
+}
 CAUSE_TEXTS = {
     Cause.FLICKERS: "differs between equal runs",
     Cause.HASH_SEED: "depends on the hash seed",
@@ -38,6 +46,14 @@ STATUS_TEXTS = {
     ChangeStatus.UNDECIDED: "undecided",
 }
 TOKEN_TEXTS = {TokenKind.NAME: "name", TokenKind.TEXT: "text"}
+LEAK_WORDS = {
+    Leak.TESTS_IN_IMAGE: "tests",
+    Leak.SOLUTION_IN_IMAGE: "solution",
+    Leak.GIT_HISTORY: "git history",
+    Leak.CACHE: "cache",
+    Leak.INSTALLED_COPY: "installed copy",
+}
+"""One or two words for each leak, for columns."""
 LEAK_TEXTS = {
     Leak.TESTS_IN_IMAGE: "the tests are in the agent's image",
     Leak.SOLUTION_IN_IMAGE: "the solution is in the agent's image",
@@ -61,6 +77,14 @@ def sharp_text(sharp: Sharpness | None) -> str:
     return f"{share} {sharp.noticed}/{sharp.counted}{'+' if sharp.is_cut else ''}"
 
 
+def rate_text(part: int, whole: int) -> str:
+    """Return a share with its 95 % interval, always in the same form."""
+    if not whole:
+        return UNKNOWN
+    rate, (low, high) = whole_percent(part / whole), map(whole_percent, interval(part, whole))
+    return f"{rate} % ({low} to {high})"
+
+
 def share_text(part: int, whole: int) -> str:
     """Return a share with its 95 % interval and its counts; of few, the interval first."""
     if not whole:
@@ -76,7 +100,7 @@ def sound_text(card: Card) -> str:
     if card.sound is None:
         return UNKNOWN
     if card.is_sound:
-        return "yes+" if card.sound.is_cut else "yes"
+        return "yes+" if card.sound.untried else "yes"
     first, *others = card.sound.problems
     return f"no: {UNSOUND_WORDS[first]}" + (f"+{len(others)}" if others else "")
 
@@ -113,7 +137,7 @@ def is_clean(card: Card) -> bool:
     return (
         card.problem is None
         and card.is_sound
-        and (card.sound is not None and not card.sound.is_cut)
+        and (card.sound is not None and not card.sound.untried)
         and (sharp is not None and sharp.rate == 1.0 and not sharp.is_cut)
         and (narrow is not None and narrow.is_known and not narrow.tokens)
         and (sealed is not None and bool(sealed.tried) and not sealed.accepted and not sealed.leaks)

@@ -140,6 +140,18 @@ def task_forgeries(*, is_separate: bool = False) -> tuple[ScriptForgery, ...]:
     return tuple(_script_forgery(name) for name in sorted(_listed("tasks"), key=outside.__contains__))
 
 
+@functools.cache
+def forgery_texts() -> Mapping[str, str]:
+    """Return what each forgery of the kit does, as one line, by its name."""
+    kit: list[PatchForgery | ScriptForgery] = [*row_forgeries(), *task_forgeries(), solution_in_comments(Patch())]
+    return {forgery.name: forgery.tries for forgery in kit}
+
+
+def kit_size(*, is_row: bool) -> int:
+    """Return how many forgeries the kit has for rows, or for task directories; not each can be made for each task."""
+    return len(row_forgeries()) if is_row else len(task_forgeries()) + 1
+
+
 def _listed(kind: str) -> Sequence[str]:
     names: Sequence[str] = tomllib.loads((_FOLDER / "kit.toml").read_text(encoding="utf-8"))[kind]
     return names

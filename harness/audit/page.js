@@ -11,14 +11,22 @@
   section.addEventListener("input", follow);
   section.addEventListener("change", follow);
 
+  // It has sorted them by then, too.
+  section.addEventListener("click", (event) => {
+    if (!event.target.closest("th")) return;
+    const list = document.getElementById("cards");
+    for (const row of section.querySelectorAll("tr[data-card]")) list.append(cards.get(row.dataset.card));
+  });
+
   const open = () => {
-    const inside = /^#card-\d+$/.test(location.hash) && document.getElementById(location.hash.slice(1));
-    if (!inside) return;
-    inside.parentElement.open = true;
-    inside.parentElement.scrollIntoView();
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    const part = target && target.closest("details");
+    if (!part) return;
+    part.open = true;
+    part.scrollIntoView();
   };
   window.addEventListener("hashchange", open);
-  // The same link again opens a card that was closed meanwhile.
-  section.addEventListener("click", (event) => { if (event.target.closest("a")) setTimeout(open); });
+  // The same link again opens a part that was closed meanwhile.
+  document.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']")) setTimeout(open); });
   open();
 })();

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.audit.card import ForgeryResult, Leak, Sealing
+from harness.audit.card import SEPARATE, SHARED, TESTS, ForgeryResult, Leak, Sealing
 from harness.audit.forgery_kit import (
     PatchForgery,
     ScriptForgery,
@@ -37,7 +37,6 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.test_run import Limit, Outcome, RunStatus, SuiteRun
 
-TESTS, SHARED, SEPARATE = "tests", "shared", "separate"
 _AFTER = "status=$?; sleep 0.2; exit $status"
 """Evaluation scripts restore the test files after the tests; what tests have left behind goes on meanwhile."""
 _PARSERS = {"django": "parse_log_django", "unittest": "parse_log_unittest", "sympy": "parse_log_sympy"}

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from harness.audit.card import Card, ChangeStatus, Sharpness
+from harness.audit.card import SEPARATE, SHARED, Card, ChangeStatus, Sealing, Sharpness
+from harness.audit.forgery_kit import kit_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,10 @@ class Totals:
     audited: int
     """Tasks of which it is known whether they are sound."""
     sound: int
+    fully_sound: int
+    """Sound tasks that were tried in all surroundings."""
+    sound_cut: int
+    """Tasks of which not all surroundings were tried because the time was over, or a limit ended the runs."""
     measured: int
     """Tasks with a known sharpness."""
     cut: int
@@ -40,12 +45,19 @@ class Totals:
     accepted: int
     ours_tried: int
     ours_accepted: int
+    partly_attacked: int
+    """Tasks on which not all forgeries of the kit were tried: the time was over, or some cannot be made for them."""
+    searched: int
+    """Tasks of which it is known what leaks."""
     leaking: int
     """Tasks that show their tests or their solution."""
+    timed: int
+    """Tasks of which the time of a grade is known."""
     grade_s: float | None
-    """The median of what was measured; None without any, as are the next two."""
+    """The median of what was measured; None without any, as are the next three."""
     memory_mib: float | None
     audit_cpu_s: float | None
+    audit_s: float | None
 
     @property
     def counted(self) -> int:
@@ -65,6 +77,8 @@ class Totals:
             tasks=len(cards),
             audited=len(audited),
             sound=sum(card.is_sound for card in audited),
+            fully_sound=sum(card.is_sound and not card.sound.untried for card in audited if card.sound is not None),
+            sound_cut=sum(card.sound.is_cut for card in audited if card.sound is not None),
             measured=sum(card.sharpness is not None for card in cards),
             cut=sum(sharpness.is_cut for sharpness in sharp),
             noticed=_count(sharp, ChangeStatus.NOTICED),
@@ -82,11 +96,20 @@ class Totals:
             accepted=sum(len(sealing.accepted) for sealing in sealed),
             ours_tried=len(ours),
             ours_accepted=sum(ours),
+            partly_attacked=sum(0 < len(sealing.forgeries) < planned_forgeries(sealing) for sealing in sealed),
+            searched=sum(sealing.is_searched for sealing in sealed),
             leaking=sum(bool(sealing.leaks) for sealing in sealed),
+            timed=sum(bool(card.cost.grade_s) for card in audited),
             grade_s=_median(card.cost.grade_s for card in audited),
             memory_mib=_median(card.cost.memory_mib for card in audited),
             audit_cpu_s=_median(card.cost.audit_cpu_s for card in audited),
+            audit_s=_median(card.cost.audit_s for card in audited),
         )
+
+
+def planned_forgeries(sealing: Sealing) -> int:
+    """Return how many forgeries the kit has for a task."""
+    return kit_size(is_row=sealing.verifier not in (SHARED, SEPARATE))
 
 
 def _count(sharp: Iterable[Sharpness], status: ChangeStatus) -> int:

@@ -17,8 +17,8 @@
   const sortBy = (table, column) => {
     const head = table.tHead.rows[0].cells[column];
     const numeric = !head.classList.contains("name");
-    // Numbers start with the highest, except for ranks; unknown values are always last.
-    const first = numeric && head.textContent !== "#" ? "descending" : "ascending";
+    // Numbers start with the highest, unless they are ranks or the heading has another order; unknown values are always last.
+    const first = head.dataset.first || (numeric && head.textContent !== "#" ? "descending" : "ascending");
     const other = first === "descending" ? "ascending" : "descending";
     const order = head.getAttribute("aria-sort") === first ? other : first;
     for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");

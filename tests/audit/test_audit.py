@@ -15,6 +15,8 @@ from rows import git, written
 
 from harness.audit.card import Card, Cause, ChangeStatus, Condition, Unsound
 from harness.audit.hard_coded import OPERATOR
+from harness.cli.commands.audit import PAGE, SUMMARY
+from pytest_ssr import __version__
 from pytest_ssr.records.reasons import ReasonCode
 
 pytestmark = pytest.mark.long
@@ -162,6 +164,15 @@ def test_a_grade_has_a_cost(audit: Audit) -> None:
     assert cost.tree_mib > 0
     assert cost.memory_mib is not None
     assert cost.memory_mib > 5
+
+
+def test_the_page_has_the_name_of_the_dataset_and_how_it_was_made(audit: Audit) -> None:
+    html = (audit.out / PAGE).read_text()
+    about = json.loads((audit.out / SUMMARY).read_text())
+    assert "<title>Audit of rows</title>" in html
+    assert about["version"] == __version__
+    assert about["wanted"] == about["tasks"]
+    assert f"Made on {about['made'][:10]} at {about['made'][11:16]} UTC" in html
 
 
 def test_a_second_run_audits_nothing_again(audit: Audit) -> None:

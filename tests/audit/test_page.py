@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_cards import PROOF, blunt, change, clean, sharpness, unaudited, unsound
+from audit_cards import DIFF, PROOF, blunt, change, clean, sharpness, unaudited, unsound
 from real_browser import contrast
 
 from harness.audit.card import (
+    SHARED,
+    TESTS,
     Card,
     Cause,
     ChangeStatus,
+    Condition,
     ForgeryResult,
     Leak,
     Narrowness,
@@ -27,8 +30,20 @@ from harness.audit.card import (
     Unsound,
     UnsteadyTest,
 )
-from harness.audit.figures import CAUSE_TEXTS, LEAK_TEXTS, STATUS_TEXTS, TOKEN_TEXTS, UNSOUND_TEXTS, UNSOUND_WORDS
-from harness.audit.page import page
+from harness.audit.figures import (
+    CAUSE_TEXTS,
+    CONDITION_TEXTS,
+    LEAK_TEXTS,
+    LEAK_WORDS,
+    STATUS_TEXTS,
+    TOKEN_TEXTS,
+    UNSOUND_TEXTS,
+    UNSOUND_WORDS,
+)
+from harness.audit.forgery_kit import forgery_texts, row_forgeries
+from harness.audit.page import About, page
+from harness.audit.page_figures import COLUMNS, Cell, State, kinds_of, worst_first
+from harness.audit.totals import Totals
 from pytest_ssr.records.reasons import Reason, ReasonCode
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m\"'&\n</script>"
@@ -82,14 +97,25 @@ def hostile() -> Card:
     )
 
 
+ABOUT = About(
+    wanted=9,
+    dataset=HOSTILE,
+    split="test",
+    changes=30,
+    time_s=66.0,
+    seconds=600.0,
+    made="2030-01-02T03:04:05+00:00",
+    version="9.8.7",
+)
 CARDS = [clean("a__b-2"), unsound("a__b-10", repo="a/other"), blunt("a__b-3"), unaudited("c__d-4"), Card("e__f-5")]
 
 
-def test_the_page_is_well_formed_and_every_link_leads_to_a_card() -> None:
+def test_the_page_is_well_formed_and_every_link_has_a_target() -> None:
     parsed = Parsed(page(CARDS))
     assert len(parsed.ids) == len(set(parsed.ids))
-    assert [link.removeprefix("#") for link in parsed.links] == [f"card-{n}" for n in range(len(CARDS))]
-    assert set(parsed.ids) >= {f"card-{n}" for n in range(len(CARDS))}
+    numbers = range(len(CARDS))
+    targets = {f"{kind}-{n}" for kind in ("row", "card") for n in numbers} | {"words"}
+    assert {link.removeprefix("#") for link in parsed.links} == targets <= set(parsed.ids)
     Parsed(page([]))
 
 
@@ -104,7 +130,8 @@ def test_a_card_holds_everything_that_was_found() -> None:
 
 def test_every_code_has_its_words() -> None:
     tables = ((CAUSE_TEXTS, Cause), (LEAK_TEXTS, Leak), (STATUS_TEXTS, ChangeStatus), (TOKEN_TEXTS, TokenKind))
-    for table, codes in (*tables, (UNSOUND_TEXTS, Unsound), (UNSOUND_WORDS, Unsound)):
+    more = ((UNSOUND_TEXTS, Unsound), (UNSOUND_WORDS, Unsound), (LEAK_WORDS, Leak), (CONDITION_TEXTS, Condition))
+    for table, codes in (*tables, *more):
         assert set(table) == set(codes)
 
 
@@ -121,18 +148,126 @@ def test_nothing_unknown_looks_good() -> None:
     unknown = Card("a-1")
     figures = page([unknown]).split('id="tasks"')[0].split("<body>")[1]
     assert not re.search(r'class="figure (good|bad)"', figures)
-    assert figures.count('class="value">unknown') == 5
+    assert figures.count('class="value">unknown') == 6
     partly = page([clean("a-1"), unknown]).split('id="tasks"')[0].split("<body>")[1]
     assert 'class="figure good"' not in partly
-    assert page([clean("a-1")]).count('class="figure good"') == 4
+    assert page([clean("a-1")]).count('class="figure good"') == 5
+
+
+def cells(card: Card) -> dict[str, Cell]:
+    return {column.name: column.cell(card) for column in COLUMNS}
+
+
+def sealing(*own: bool | None, **values: Any) -> Sealing:
+    return Sealing(tuple(ForgeryResult(f"forgery-{n}", verdict, False) for n, verdict in enumerate(own)), **values)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "text", "state", "value"),
+    [
+        (sealing(True), "1 of 1 forged", State.BAD, 1.0),
+        (sealing(True, False, None), "1 of 2 forged", State.BAD, 0.5),
+        (sealing(False, False), "0 of 2 forged", State.GOOD, 0.0),
+        (sealing(None), "unknown", State.UNKNOWN, None),
+        (None, "untried", State.UNKNOWN, None),
+    ],
+)
+def test_an_accepted_forgery_looks_bad(sealed: Sealing | None, text: str, state: State, value: float | None) -> None:
+    assert cells(clean(sealed=sealed))["sealed"] == (text, state, value)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "state"),
+    [
+        (sealing(False, leaks=(Leak.SOLUTION_IN_IMAGE,)), State.BAD),
+        (sealing(False), State.GOOD),
+        (Sealing(verifier=SHARED), State.GOOD),
+        (Sealing(verifier=TESTS), State.UNKNOWN),
+        (Sealing(verifier=TESTS, problem=Reason(ReasonCode.OTHER_LANGUAGE)), State.GOOD),
+        (Sealing(verifier=SHARED, problem=Reason(ReasonCode.OUT_OF_TIME)), State.UNKNOWN),
+        (None, State.UNKNOWN),
+    ],
+)
+def test_leaks_have_a_cell_and_count_as_none_only_after_a_search(sealed: Sealing | None, state: State) -> None:
+    card = clean(sealed=sealed)
+    assert cells(card)["leaks"].state is state
+    assert ("leaks" in kinds_of(card)) == (state is State.BAD)
+
+
+def test_a_task_is_wholly_sound_only_if_all_conditions_were_tried() -> None:
+    partly = clean(sound=Soundness(conditions=(Condition.PLAIN, Condition.ORDER)))
+    assert cells(clean())["sound"].state is State.GOOD
+    assert cells(partly)["sound"] == ("yes, 2 of 6 conditions", State.PLAIN, 2)
+    assert {"partly"} == set(kinds_of(partly))
+    text = Parsed(page([partly])).text.split("Not tried")[1]
+    assert text.index(CONDITION_TEXTS[Condition.CLOCK]) < text.index("Sharp")
+    assert CONDITION_TEXTS[Condition.ORDER] not in text.split("Sharp")[0]
+    assert (Totals.of([clean(), partly]).fully_sound, Totals.of([clean(), partly]).sound) == (1, 2)
+
+
+def test_of_few_changes_sharpness_looks_so_and_sorts_by_the_lower_bound() -> None:
+    few, many = cells(clean(sharp=sharpness(3)))["sharp"], cells(clean(sharp=sharpness(25, 5)))["sharp"]
+    assert (few.text, few.state) == ("100 % (44 to 100)", State.FEW)
+    assert (many.text, many.state) == ("83 % (66 to 93)", State.PLAIN)
+    assert few.value is not None
+    assert many.value is not None
+    assert few.value < many.value
+
+
+def test_the_worst_tasks_come_first() -> None:
+    dull, few = clean("dull", sharp=sharpness(5, 25)), clean("few", sharp=sharpness(2))
+    leaking = clean("leaking", sealed=sealing(False, leaks=(Leak.CACHE,)))
+    forged = clean("forged", sealed=sealing(True), sharp=sharpness(1, 9))
+    cards = [Card("none"), clean("sharp"), few, clean("unknown", sharp=None), leaking, dull, forged, unsound("unsound")]
+    found = [card.task for card in worst_first(cards)]
+    assert found == ["unsound", "forged", "leaking", "dull", "few", "sharp", "none", "unknown"]
+
+
+def test_each_forgery_has_its_description_and_the_kit_its_size() -> None:
+    (name, text), *_ = forgery_texts().items()
+    shown = Parsed(page([clean(sealed=Sealing((ForgeryResult(name, True, False),), verifier=TESTS))])).text
+    assert text in shown
+    assert f"1 of the kit’s {len(row_forgeries())} forgeries" in shown
+
+
+def test_each_figure_states_its_coverage() -> None:
+    cut = clean(sound=Soundness(conditions=(Condition.PLAIN,), is_cut=True), sharp=sharpness(3, planned=9))
+    late = clean(sharp=Sharpness(problem=Reason(ReasonCode.OUT_OF_TIME)))
+    tiles = page([clean(), cut, late, Card("unknown")]).split('class="figure ')[1:]
+    known = [re.findall(r"known of (\d) of 4 tasks(?:; (\d) cut off by time)?", tile)[0] for tile in tiles]
+    assert known == [("3", "1"), ("2", "2"), ("3", ""), ("3", ""), ("3", ""), ("3", "")]
+
+
+def test_every_status_is_explained() -> None:
+    guide = Parsed(page([])).text
+    for status in set(ChangeStatus) - {ChangeStatus.NOTICED}:
+        assert STATUS_TEXTS[status] in guide
+
+
+def test_a_page_names_when_and_how_it_was_made() -> None:
+    text = Parsed(page([clean()], about=ABOUT)).text
+    for part in ("2030-01-02 at 03:04", "9.8.7", "30 changes", "66 s", "8 tasks not on this page"):
+        assert part in text
+
+
+def test_few_changed_lines_are_shown_in_full_and_many_are_counted() -> None:
+    def heading(diff: str) -> str:
+        survivor = change(ChangeStatus.SURVIVED, diff=diff)
+        html = page([clean(sharp=Sharpness((survivor,)))])
+        return Parsed(html.split('class="survivor"')[1].split("</summary>")[0].split("<summary>")[1]).text
+
+    assert heading(DIFF).endswith("- return a + b\n+ return a - b")
+    assert heading("@@ -1,5 +0,0 @@\n" + "-line\n" * 5).endswith("5 lines changed")
+    assert "`+` becomes `-`" in heading("")
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of eight cards, one of them hostile."""
     path = tmp_path_factory.mktemp("page") / "audit.html"
-    more = [clean("g__h-6", sharp=sharpness(3, 1)), hostile(), clean("g__h-7", sharp=None)]
-    path.write_text(page([*CARDS, *more], title="Audit"), encoding="utf-8")
+    refused = Sealing((ForgeryResult(row_forgeries()[0].name, False, False),), verifier=TESTS)
+    more = [clean("g__h-6", sharp=sharpness(3, 1), sealed=refused), hostile(), clean("g__h-7", sharp=None)]
+    path.write_text(page([*CARDS, *more], title="Audit", about=ABOUT), encoding="utf-8")
     return path
 
 
@@ -159,21 +294,36 @@ def opened(browser: Any, written: Path) -> Iterator[Callable[..., Any]]:
 
 
 def shown_tasks(tab: Any) -> list[str]:
-    cells = "#tasks tbody tr:not(.out) td:nth-child(1)"
-    return [str(t) for t in tab.eval_on_selector_all(cells, "cells => cells.map(c => c.textContent)")]
+    links = "#tasks tbody tr:not(.out) td:nth-child(1) a"
+    return [str(t) for t in tab.eval_on_selector_all(links, "links => links.map(a => a.textContent)")]
+
+
+def shown_cards(tab: Any) -> list[str]:
+    visible = "cards => cards.filter(c => c.offsetParent).map(c => c.querySelector('.task').textContent)"
+    return [str(t) for t in tab.eval_on_selector_all("details.card", visible)]
+
+
+def number_of(tab: Any, task: str) -> str:
+    """Return the number of a task's row and card."""
+    row = tab.locator("#tasks tbody tr").filter(has=tab.get_by_role("link", name=task, exact=True))
+    return str(row.get_attribute("data-card"))
 
 
 @pytest.mark.browser
-def test_a_click_on_a_heading_sorts_and_unknown_values_come_last(opened: Callable[..., Any]) -> None:
+def test_a_click_on_a_heading_sorts_table_and_cards_with_the_worst_first(opened: Callable[..., Any]) -> None:
     tab = opened()
-    sharp = tab.get_by_role("button", name="sharp %", exact=True)
-    sharp.click()
-    best_first = shown_tasks(tab)
-    sharp.click()
-    assert best_first[:2] == ["a__b-2", "a__b-10"]
-    assert best_first[2:4] == ["g__h-6", "a__b-3"]
-    assert set(best_first[5:]) == {"c__d-4", "e__f-5", "g__h-7"} == set(shown_tasks(tab)[5:])
-    assert shown_tasks(tab)[1:3] == ["a__b-3", "g__h-6"]
+    begin = shown_tasks(tab)
+    assert begin == shown_cards(tab)
+    assert begin[1:5] == ["a__b-10", "a__b-3", "g__h-6", "a__b-2"]
+    for heading, last in (("sharp", {"c__d-4", "e__f-5", "g__h-7"}), ("sealed", {"c__d-4", "e__f-5"})):
+        tab.get_by_role("button", name=heading, exact=True).click()
+        assert shown_tasks(tab)[1] == ("g__h-6" if heading == "sharp" else "a__b-3")
+        assert set(shown_tasks(tab)[-len(last) :]) == last
+        assert shown_cards(tab) == shown_tasks(tab)
+    tab.get_by_role("button", name="sharp", exact=True).click()
+    tab.get_by_role("button", name="sharp", exact=True).click()
+    assert set(shown_tasks(tab)[:2]) == {"a__b-2", "a__b-10"}
+    assert set(shown_tasks(tab)[5:]) == {"c__d-4", "e__f-5", "g__h-7"}
     tab.get_by_role("button", name="task", exact=True).click()
     assert shown_tasks(tab).index("a__b-3") < shown_tasks(tab).index("a__b-10")
 
@@ -181,28 +331,34 @@ def test_a_click_on_a_heading_sorts_and_unknown_values_come_last(opened: Callabl
 @pytest.mark.browser
 def test_a_filter_applies_to_the_table_and_to_the_cards(opened: Callable[..., Any]) -> None:
     tab = opened()
-    visible = "cards => cards.filter(c => c.offsetParent).map(c => c.dataset.card)"
     tab.locator("#tasks .filter").fill("a__b")
-    assert shown_tasks(tab) == ["a__b-2", "a__b-10", "a__b-3"]
-    assert tab.eval_on_selector_all("details.card", visible) == ["0", "1", "2"]
-    tab.locator("#tasks .kind").select_option("forgeable")
-    assert tab.eval_on_selector_all("details.card", visible) == ["2"]
+    assert shown_tasks(tab) == shown_cards(tab) == ["a__b-10", "a__b-3", "a__b-2"]
+    for kind in ("forgeable", "leaks"):
+        tab.locator("#tasks .kind").select_option(kind)
+        assert shown_cards(tab) == ["a__b-3"]
     tab.locator("#tasks .filter").fill("")
     tab.locator("#tasks .kind").select_option("unaudited")
-    assert tab.eval_on_selector_all("details.card", visible) == ["3", "4"]
+    assert set(shown_cards(tab)) == {"c__d-4", "e__f-5"}
     assert tab.locator("#tasks .count").text_content() == "2 of 8"
 
 
 @pytest.mark.browser
-def test_a_task_leads_to_its_card(opened: Callable[..., Any]) -> None:
+def test_a_task_leads_to_its_card_and_back(opened: Callable[..., Any]) -> None:
     tab = opened()
-    inside = tab.locator("#card-2")
+    number = number_of(tab, "a__b-3")
+    inside = tab.locator(f"#card-{number}")
     assert not inside.is_visible()
     for _ in range(2):
-        tab.locator("a[href='#card-2']").click()
+        tab.locator(f"a[href='#card-{number}']").click()
         inside.wait_for(state="visible")
-        tab.locator("details[data-card='2'] > summary").click()
+        tab.locator(f"details[data-card='{number}'] > summary").click()
         inside.wait_for(state="hidden")
+    tab.locator(f"a[href='#card-{number}']").click()
+    assert not tab.locator("#words dl").is_visible()
+    inside.locator("a[href='#words']").click()
+    tab.locator("#words dl").wait_for(state="visible")
+    inside.locator(f"a[href='#row-{number}']").click()
+    tab.wait_for_function("document.querySelector('#tasks tr:target') !== null")
     assert opened(at="#card-1").locator("#card-1").is_visible()
 
 
@@ -211,8 +367,9 @@ def test_everything_is_there_without_scripts(opened: Callable[..., Any]) -> None
     tab = opened(java_script_enabled=False)
     assert len(shown_tasks(tab)) == tab.locator("details.card").count() == 8
     assert not tab.locator("#tasks .filter").is_visible()
-    tab.locator("details[data-card='2'] > summary").click()
-    assert tab.locator("#card-2 .survivor").first.is_visible()
+    number = number_of(tab, "a__b-3")
+    tab.locator(f"details[data-card='{number}'] > summary").click()
+    assert tab.locator(f"#card-{number} .survivor").first.is_visible()
 
 
 @pytest.mark.browser
@@ -220,11 +377,31 @@ def test_everything_is_there_without_scripts(opened: Callable[..., Any]) -> None
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_legible(opened: Callable[..., Any], viewport: dict[str, int], scheme: str) -> None:
     tab = opened(viewport, color_scheme=scheme)
-    for number in (2, 6):
+    for number in ("0", number_of(tab, "a__b-3")):
         tab.locator(f"details[data-card='{number}'] > summary").click()
         tab.locator(f"#card-{number} .survivor summary").first.click()
+    for guide in tab.locator(".guide > summary").all():
+        guide.click()
     assert tab.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing sticks out"
-    for selector in (".lead", ".question", ".meaning", ".after", "#tasks td.u", "#tasks td.bad", "#tasks td a"):
+    for selector in (".lead", ".question", ".after", ".guide dd", ".guide summary", ".repository", "#tasks td a"):
         assert contrast(tab, selector) >= 4.5, selector
-    for selector in (".chip", ".chip.bad", "pre .added", "pre .removed", "pre .place", ".inside .legend"):
+    for selector in ("unknown", "bad", "good", "few", "plain"):
+        assert contrast(tab, f"#tasks td.{selector}") >= 4.5, selector
+        assert contrast(tab, f"#cards .chip.{selector}") >= 4.5, selector
+    for selector in (".chip", "pre .added", "pre .removed", "pre .place", ".inside .legend"):
         assert contrast(tab, f"#cards details[open] {selector}") >= 4.5, selector
+    assert contrast(tab, "#cards .about") >= 4.5
+
+
+@pytest.mark.browser
+def test_a_phone_shows_each_row_in_full(opened: Callable[..., Any]) -> None:
+    tab = opened(PHONE)
+    inside = """cells => cells.filter(c => {
+        const box = c.getBoundingClientRect();
+        return c.offsetParent && (box.right > innerWidth || c.scrollWidth > c.clientWidth);
+    }).map(c => c.textContent)"""
+    assert tab.eval_on_selector_all("#tasks td, #tasks th", inside) == []
+    tops = tab.eval_on_selector_all(".figure", "tiles => tiles.map(t => t.getBoundingClientRect().top)")
+    assert len(tops) == 2 * len(set(tops)) == 6, "two columns"
+    tab.get_by_role("button", name="sealed", exact=True).click()
+    assert shown_tasks(tab)[1] == "a__b-3"

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from harness.audit.card import Card
 from harness.audit.figures import is_clean, sealed_text, sharp_text, sound_text
 from harness.audit.files import CARDS, write_csv
-from harness.audit.page import page
+from harness.audit.page import About, page
 from harness.audit.strengthening import write_patches
 from harness.audit.table import card_lines
 from harness.audit.totals import Totals
@@ -30,6 +31,7 @@ from harness.executors.pytest_executor import require_xdist
 from harness.exporters.store_rows import is_store
 from harness.settings.commands import AuditSettings
 from harness.storage.atomic_write import write_text
+from pytest_ssr import __version__
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.progress import format_duration
@@ -130,25 +132,36 @@ def _write(settings: AuditSettings, dataset: str, cards: _Cards) -> None:
     run, found = settings.evaluation, cards.found
     with store_write_errors(run.out):
         write_lines(run.out / CARDS, [card.to_json() for card in found])
-        about = {
-            "dataset": dataset,
-            "split": run.selection.split or "test",
-            "changes": settings.changes,
-            "time_s": settings.time_s,
-            "seconds": round(cards.terminal.elapsed_s, 1),
-        }
+        about = About(
+            wanted=len(found) + cards.missing,
+            dataset=dataset,
+            split=run.selection.split or "test",
+            changes=settings.changes,
+            time_s=settings.time_s,
+            seconds=round(cards.terminal.elapsed_s, 1),
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=__version__,
+        )
         summary = {
             **asdict(Totals.of(found)),
             "unsound_by_reason": _counts(p for card in found if card.sound is not None for p in card.sound.problems),
             "problems_by_reason": _counts(card.problem.code for card in found if card.problem is not None),
-            "wanted": len(found) + cards.missing,
-            **about,
+            **asdict(about),
         }
         write_text(run.out / SUMMARY, json.dumps(summary, indent=1) + "\n")
         write_csv(run.out / TABLE, found)
-        write_text(run.out / PAGE, page(found, title=f"Audit of {dataset}"))
+        write_text(run.out / PAGE, page(found, title=f"Audit of {_name(dataset)}", about=about))
         if settings.strengthen:
             write_patches(run.out / STRENGTHENED, found)
+
+
+def _name(dataset: str) -> str:
+    """Return the name of a dataset: on this machine, of its file or folder; the store of a project has its name."""
+    path = Path(dataset)
+    if not path.exists():
+        return dataset
+    path = path.resolve()
+    return path.parent.name if path.name.startswith(".") else path.stem if path.is_file() else path.name
 
 
 def _counts(reasons: Iterable[StrEnum]) -> dict[str, int]:
