@@ -77,9 +77,9 @@ class TestFile:
         tree = parse_module(content)
         if tree is None:
             return None
-        # Any other encoding is named in the file, and lines may end in other ways.
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return cls(tree, io.TextIOWrapper(io.BytesIO(content), encoding).read())
+        return cls(tree, content.decode(encoding))
 
     @functools.cached_property
     def lines(self) -> list[str]:

@@ -437,3 +437,74 @@ def test_tests_with_other_inputs_or_more_assertions_notice_a_change(tmp_path: Pa
             campaign, "return ReaderView(self.lines[first:])", "return ReaderView(self.lines[first:None])"
         )
         assert equal.reason is NoSuggestion.NO_LITERAL_INPUTS
+
+
+HOSTILE_CODE = """\
+class Box:
+    __hash__ = None
+
+    def __init__(self, file, n):
+        self.has_room = len(file.read()) > n
+
+    @property
+    def missing(self):
+        raise KeyError
+
+    @property
+    def stopping(self):
+        raise SystemExit(3)
+
+    def __eq__(self, other):
+        raise RuntimeError
+
+    def __str__(self):
+        raise RuntimeError
+"""
+HOSTILE_TESTS = """\
+import io
+import os
+import signal
+import unittest
+
+import pytest
+
+from shop import Box
+
+
+class Parent:
+    def test_parent(self):
+        assert self.number
+
+
+class TestParameters:
+    @pytest.fixture(params=[3, 4])
+    def number(self, request):
+        return request.param
+
+    def test_parameters(self, number):
+        assert isinstance(Box(io.StringIO("abc"), number), Box)
+
+
+class TestBox(unittest.TestCase, Parent):
+    number = 3
+
+    def test_box(self):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for descriptor in range(3, 64):
+            try:
+                os.write(descriptor, b"[]\\n")
+            except OSError:
+                pass
+        os.chdir("/")
+        with self.subTest("box"):
+            box = Box(io.StringIO("abc"), self.number)
+            self.assertTrue(isinstance(box, Box))
+"""
+
+
+@pytest.mark.long
+def test_hostile_objects_and_tests_hide_nothing_of_others(tmp_path: Path) -> None:
+    with campaign_on(tmp_path, HOSTILE_CODE, HOSTILE_TESTS) as campaign:
+        text = suggested(campaign, "> n", ">= n").test
+        assert text.splitlines()[-1].strip() == "assert not box.has_room"
+        assert "    def test_box_more(self):" in text
