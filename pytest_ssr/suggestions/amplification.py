@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import datetime
 import itertools
 import json
 import posixpath
@@ -23,7 +24,6 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.suggested_test import NoSuggestion
 from pytest_ssr.sandbox.protocol import MIB
-from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.suggestions.calls import import_of
 from pytest_ssr.suggestions.expressions import written
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
@@ -39,13 +39,17 @@ from pytest_ssr.suggestions.outcomes import (
 )
 from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, assertion_of, notices
 from pytest_ssr.suggestions.test_code import TestCode, leaves, near, put, raises_in, test_code, without_observations
-from pytest_ssr.suggestions.test_slices import test_slice
+from pytest_ssr.suggestions.test_slices import TestFile, test_slice
 from pytest_ssr.suggestions.verification import NewTest
 
 _MOST_TESTS, _MOST_VARIANTS, _MOST_STATEMENTS, _MOST_LINES = 8, 160, 40, 120
 _MOST_BYTES = 4 * MIB
 _FLOOR_S, _FACTOR, _MOST_S = 10.0, 10.0, 30.0
 _OTHER_SEED = 1
+_MARKS = ("test_suggested_", "_ssr_", "_more0", "/pytest-of-", "/scratch/", " at 0x")
+"""What only texts about a run hold."""
+_NOTICES = "ssr_notices"
+"""What stands in the place of the comments of a test."""
 _ELSEWHERE = {"TZ": "Asia/Tokyo", "USER": "guest", "LOGNAME": "guest", "LANG": "C"}
 
 
@@ -67,7 +71,7 @@ class Variant:
         body = copy.deepcopy(self.code.body)
         for number, leaf in enumerate(list(itertools.islice(leaves(body), _MOST_STATEMENTS)), self.first):
             body = put(body, leaf, _observing(leaf, number))
-        return self.code.with_body(body, f"test_ssr_{self.first}")
+        return self.code.with_body(body, f"{self.code.name}_ssr_{self.first}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +98,10 @@ class Sighting:
         code = self.variant.code
         return f"{code.owner}::{code.name}_more" if code.owner else f"{code.name}_more"
 
-    def source(self, tree: ast.Module, text: str, changes: Sequence[str], *, is_short: bool) -> str:
+    def source(self, file: TestFile, changes: Sequence[str], *, is_short: bool) -> str:
         """Return a test file that demands what the original does.
 
-        tree, text: of the file that has the test. is_short: whether to leave out what the test compares before.
+        file: the one that has the test. is_short: whether to leave out what the test compares before.
         """
         code, expected = self.variant.code, self.expected
         leaf = self.variant.statements[self.number]
@@ -110,13 +114,11 @@ class Sighting:
         body = put(code.body, leaf, demands, is_last=True)
         if is_short:
             body = without_observations(body, demands)
-        function = code.with_body(body, f"{code.name}_more")
-        source = test_slice(tree, text, code.owner, [function], imports)
-        head = f"def {code.name}_more("
-        start = source.index("\n", source.index(":\n", source.index(head)))
-        indent = " " * 4 if code.owner else ""
-        comments = [f"\n{indent}{line}" for line in notices(changes)]
-        return source[:start] + "".join(comments) + source[start:]
+        function = code.with_body([ast.Expr(ast.Name(_NOTICES, ast.Load())), *body], f"{code.name}_more")
+        before, _, after = test_slice(file, code.owner, [function], imports).partition(f"{_NOTICES}\n")
+        head, _, indent = before.rpartition("\n")
+        lines = [head, *(f"{indent}{line.strip()}" for line in notices(changes))]
+        return "\n".join(lines) + f"\n{after}"
 
 
 class Amplifier:
@@ -125,7 +127,7 @@ class Amplifier:
     def __init__(self, runner: Runner, sources: Mapping[str, bytes]) -> None:
         """sources: the project's code."""
         self._runner, self._sources = runner, sources
-        self._modules: dict[str, tuple[ast.Module, str] | None] = {}
+        self._files: dict[str, TestFile | None] = {}
         self._known: dict[tuple[str, ...], dict[Place, CallOutcome]] = {}
 
     def sightings(
@@ -141,25 +143,26 @@ class Amplifier:
             return NoSuggestion.NO_LITERAL_INPUTS
         before = self._on_original(variants)
         after = self._observe(variants, changed, hash_seed=0)
-        found = [s for variant in variants for s in self._differences(variant, before, after)]
+        places = _by_number(before)
+        found = [s for variant in variants for s in self._differences(variant, places, after)]
         if not found:
             return NoSuggestion.NO_DIFFERENCE if before and after else NoSuggestion.LIMIT
         return sorted(found, key=lambda s: s.order)
 
     def source(self, sighting: Sighting, changes: Sequence[str], *, is_short: bool) -> str:
         """Return the test for a sighting, as `Sighting.source`; an empty text for one that is too long."""
-        module = self._module(sighting.variant.code.path)
-        if module is None or len(source_of(sighting.expected.value)) > MOST_CHARACTERS:
+        file = self._file(sighting.variant.code.path)
+        if file is None or len(source_of(sighting.expected.value)) > MOST_CHARACTERS:
             return ""
-        text = sighting.source(*module, changes, is_short=is_short)
-        return text if text.count("\n") <= _MOST_LINES else ""
+        text = sighting.source(file, changes, is_short=is_short)
+        return text if text.count("\n") - len(changes) <= _MOST_LINES else ""
 
-    def _module(self, path: str) -> tuple[ast.Module, str] | None:
-        if path not in self._modules:
-            content = self._runner.snapshot.read(path)
-            tree = parse_module(content)
-            self._modules[path] = (tree, content.decode(errors="replace")) if tree is not None else None
-        return self._modules[path]
+    def _file(self, path: str) -> TestFile | None:
+        """Return a test file of the project; None if it cannot be parsed, or is no file of the snapshot."""
+        if path not in self._files:
+            snapshot = self._runner.snapshot
+            self._files[path] = TestFile.read(snapshot.read(path)) if path in snapshot.files else None
+        return self._files[path]
 
     def _variants(self, tests: Sequence[str], constants: Sequence[Literal], like_s: float) -> Iterator[Variant]:
         """Yield the tests as they are, then with other literals, each test in turn."""
@@ -167,7 +170,8 @@ class Amplifier:
         for test in tests:
             path, _, rest = test.partition("::")
             names.setdefault(path, []).append(rest.partition("[")[0])
-        codes = [c for path, found in names.items() for c in test_code(path, self._runner.snapshot.read(path), found)]
+        files = {path: file for path in names if (file := self._file(path)) is not None}
+        codes = [code for path, file in files.items() for code in test_code(path, file.tree, names[path])]
         most = min(_MOST_VARIANTS, max(len(codes), int(_MOST_VARIANTS * _FLOOR_S / max(_FLOOR_S, 50 * like_s))))
         turns = itertools.zip_longest(*(near(code, constants) for code in codes[:_MOST_TESTS]))
         others = (code for turn in turns for code in turn if code is not None)
@@ -233,34 +237,55 @@ class Amplifier:
             groups.setdefault((variant.code.path, variant.code.owner), []).append(variant)
         files: dict[str, FileEntry] = {}
         for (path, owner), group in groups.items():
-            module = self._module(path)
-            if module is None:
+            file = self._file(path)
+            if file is None:
                 continue
-            source = test_slice(*module, owner, [variant.observed for variant in group], ())
-            taken = [*self._runner.snapshot.files, *files]
-            new = NewTest.in_folder(posixpath.dirname(path), source, taken)
+            source = test_slice(file, owner, [variant.observed for variant in group], ())
+            folder = posixpath.dirname(path)
+            # pytest refuses files of the same name in folders that are no packages.
+            used = (posixpath.join(folder, posixpath.basename(other)) for other in files)
+            new = NewTest.in_folder(folder, source, {*self._runner.snapshot.files, *used})
             files[new.path] = FileEntry(source.encode(errors="replace"), 0o100644)
         return files
 
     def _differences(
-        self, variant: Variant, before: Mapping[Place, CallOutcome], after: Mapping[Place, CallOutcome]
+        self, variant: Variant, before: Mapping[int, Mapping[str, CallOutcome]], after: Mapping[Place, CallOutcome]
     ) -> Iterator[Sighting]:
         """Yield what differs in a variant, up to the first exception that does."""
         for number in range(len(variant.statements)):
             place = variant.first + number
-            for attribute in (attribute for at, attribute in before if at == place):
-                expected = before[place, attribute]
+            for attribute, expected in before.get(place, {}).items():
                 changed = outcome_at(after, (place, attribute))
                 if changed is None or not _is_noticed(expected, changed):
                     continue
                 if expected.kind in (OutcomeKind.VALUE, OutcomeKind.ITEMS, OutcomeKind.RAISES):
-                    if not can_be_expected(expected, self._sources):
+                    if not can_be_expected(expected, self._sources) or is_of_this_run(expected.value):
                         continue
                 yield Sighting(variant, number, attribute, expected, changed)
-            old, new = before.get((place, "")), after.get((place, ""))
+            old, new = before.get(place, {}).get(""), after.get((place, ""))
             if old != new and any(o is not None and o.kind is OutcomeKind.RAISES for o in (old, new)):
                 # What follows is another story.
                 return
+
+
+def _by_number(outcomes: Mapping[Place, CallOutcome]) -> dict[int, dict[str, CallOutcome]]:
+    """Return outcomes by the number of the statement, then by attribute."""
+    found: dict[int, dict[str, CallOutcome]] = {}
+    for (number, attribute), outcome in outcomes.items():
+        found.setdefault(number, {})[attribute] = outcome
+    return found
+
+
+def is_of_this_run(value: Literal) -> bool:
+    """Return whether a value holds the name of a file or a test that was run, a temporary path, an address or the day.
+
+    Such a value is the same in all runs of now, and another one in the project, or tomorrow.
+    """
+    today = datetime.date.today()
+    days = [today + datetime.timedelta(days=n) for n in (-1, 0, 1)]
+    marks = [*_MARKS, *map(str, days), *(f"({day.year}, {day.month}, {day.day}" for day in days)]
+    text = source_of(value)
+    return any(mark in text for mark in marks)
 
 
 def _is_noticed(expected: CallOutcome, changed: CallOutcome) -> bool:

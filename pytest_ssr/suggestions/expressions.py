@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -13,15 +14,14 @@ from pytest_ssr.suggestions.nearby_values import values_near
 from pytest_ssr.suggestions.oddness import oddness_of
 
 _MOST_LITERALS = 8
+_TEXT = re.compile(r"_ssr_text_\d+_")
 
 
 def written(tree: ast.AST) -> str:
     """Return the source of a tree, with strings in double quotes."""
     quoting = _Quoting()
     text = ast.unparse(ast.fix_missing_locations(quoting.visit(copy.deepcopy(tree))))
-    for name, literal in quoting.texts.items():
-        text = text.replace(name, literal)
-    return text
+    return _TEXT.sub(lambda match: quoting.texts.get(match[0], match[0]), text)
 
 
 def literals_in(expression: Expression) -> list[Literal]:

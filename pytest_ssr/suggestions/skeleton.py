@@ -162,7 +162,11 @@ def _in_parentheses(expression: str, *, tightly: bool = False) -> str:
     loose = isinstance(node, ast.Compare | ast.BoolOp | ast.IfExp | ast.Lambda) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     )
-    return f"({expression})" if loose or (tightly and isinstance(node, ast.BinOp | ast.UnaryOp)) else expression
+    return (
+        f"({expression})"
+        if loose or (tightly and isinstance(node, ast.BinOp | ast.UnaryOp | ast.Await))
+        else expression
+    )
 
 
 def _word(name: str, value: Literal) -> str:

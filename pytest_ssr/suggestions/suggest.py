@@ -186,8 +186,9 @@ class Suggester:
         change = change_text(result.diff)
         try:
             found = self._known(changed) or self._search(result, changed)
-        except SandboxError:
-            # The run ended before this search began, so that the sandbox works: the project's code broke it.
+        except (SandboxError, RecursionError):
+            # The run ended before this search began, so that the sandbox works: the project's code broke it. Code that
+            # is nested very deeply can be read, but neither copied nor written.
             found = NoSuggestion.LIMIT
         if isinstance(found, NoSuggestion):
             return SuggestedTest(*where, reason=found)

@@ -7,17 +7,19 @@ import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from pytest_ssr.source.parsing import parse_module
-from pytest_ssr.suggestions.expressions import all_literals
-from pytest_ssr.suggestions.literals import Literal, is_literal, source_of, value_of
+from pytest_ssr.suggestions.expressions import all_literals, written
+from pytest_ssr.suggestions.literals import MOST_CHARACTERS, Literal, is_literal, source_of, value_of
 from pytest_ssr.suggestions.nearby_values import values_near
 from pytest_ssr.suggestions.oddness import oddness_of
 
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Case = TypeVar("_Case")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_CASES, _MOST_ODDNESS = 4, 1
+_MOST_NODES, _MOST_DEPTH, _MOST_SOURCE = 3000, 60, 20_000
+"""Of a test that is copied and written for each variant: parts, how deeply they are nested, and characters."""
 _CONTENT_ONLY = frozenset(("all", "any", "bool", "dict", "isinstance", "len", "list", "set", "sorted", "str", "tuple"))
 """Functions whose argument tells more than their result."""
 _RAISES = frozenset(("raises", "assertRaises", "assertRaisesRegex"))
@@ -60,30 +62,51 @@ class TestCode:
         return definition
 
 
-def test_code(path: str, source: bytes, names: Iterable[str]) -> list[TestCode]:
+def test_code(path: str, tree: ast.Module, names: Iterable[str]) -> list[TestCode]:
     """Return the code of tests of a file.
 
-    names: of functions, `Class::function` for those of a class. A test whose parameters cannot be written, or that
-    another library calls with values of its own, has no code.
+    tree: of the file. names: of functions, `Class::function` for those of a class. A test whose parameters cannot be
+    written, or that another library calls with values of its own, has no code, and neither has a very long one.
     """
-    tree = parse_module(source)
     wanted = frozenset(names)
     found: list[TestCode] = []
-    for node in tree.body if tree is not None else ():
+    for node in tree.body:
         owner = node.name if isinstance(node, ast.ClassDef) else ""
+        if isinstance(node, ast.ClassDef) and _parametrized(node.decorator_list):
+            continue
         for item in node.body if isinstance(node, ast.ClassDef) else [node]:
-            if isinstance(item, _DEFINITIONS) and (f"{owner}::{item.name}" if owner else item.name) in wanted:
-                found += [TestCode(path, owner, definition) for definition in _cases(item)]
+            name = f"{owner}::{getattr(item, 'name', '')}".removeprefix("::")
+            if isinstance(item, _DEFINITIONS) and name in wanted:
+                cases = (definition for definition in _cases(item) if _is_small(definition))
+                found += [TestCode(path, owner, definition) for definition in cases]
     return found
 
 
 test_code.__test__ = False  # type: ignore[attr-defined] # pytest would collect it where it is imported
 
 
+def _is_small(definition: Definition) -> bool:
+    """Return whether a test can be copied and written often; one that is nested too deeply cannot be at all."""
+    level: list[ast.AST] = [definition]
+    size = depth = 0
+    while level and size <= _MOST_NODES and depth <= _MOST_DEPTH:
+        size, depth = size + len(level), depth + 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    try:
+        return not level and len(written(definition)) <= _MOST_SOURCE
+    except ValueError:
+        # An f-string that `ast` cannot write.
+        return False
+
+
 def near(code: TestCode, constants: Sequence[Literal]) -> Iterator[TestCode]:
     """Yield the code with one literal in the place of another, each place in turn. constants: values that matter."""
     places = [value for statement in code.body for _, value in all_literals(statement)]
-    groups = [_others(code, number, value, constants) for number, value in enumerate(places)]
+    groups = [
+        _others(code, number, value, constants)
+        for number, value in enumerate(places)
+        if len(source_of(value)) <= MOST_CHARACTERS
+    ]
     for turn in itertools.zip_longest(*groups):
         yield from (other for other in turn if other is not None)
 
@@ -146,16 +169,15 @@ def raises_in(statement: ast.stmt) -> ast.expr | None:
 
 def _cases(node: Definition) -> Iterator[Definition]:
     """Yield a function for each case, with the parameters as assignments."""
-    parametrized = [d for d in node.decorator_list if isinstance(d, ast.Call) and _called(d) == "parametrize"]
+    parametrized = _parametrized(node.decorator_list)
     others = [d for d in node.decorator_list if d not in parametrized]
     if any(_called(d) == "given" for d in others):
         return
     values = [_values(call) for call in parametrized]
     if None in values:
         return
-    cases = list(itertools.product(*(v for v in values if v is not None)))
-    step = max(1, len(cases) // _MOST_CASES)
-    for case in cases[::step][:_MOST_CASES]:
+    cases = list(itertools.product(*(_spread(v) for v in values if v is not None)))
+    for case in _spread(cases):
         given = {name: value for pairs in case for name, value in pairs}
         definition = copy.copy(node)
         definition.decorator_list = others
@@ -165,6 +187,15 @@ def _cases(node: Definition) -> Iterator[Definition]:
         body: list[ast.stmt] = [_assignment(name, value) for name, value in given.items()]
         definition.body = [*body, *_statements(node.body)]
         yield definition
+
+
+def _parametrized(decorators: Sequence[ast.expr]) -> list[ast.Call]:
+    return [d for d in decorators if isinstance(d, ast.Call) and _called(d) == "parametrize"]
+
+
+def _spread(cases: list[_Case]) -> list[_Case]:
+    """Return some of the cases, evenly spaced: a test may have thousands."""
+    return cases[:: max(1, len(cases) // _MOST_CASES)][:_MOST_CASES]
 
 
 def _values(call: ast.Call) -> list[list[tuple[str, ast.expr]]] | None:
@@ -192,7 +223,7 @@ def _values(call: ast.Call) -> list[list[tuple[str, ast.expr]]] | None:
             given = row.elts
         else:
             continue
-        if len(given) == len(parameters):
+        if len(given) == len(parameters) and not any(isinstance(value, ast.Starred) for value in given):
             cases.append(list(zip(parameters, given, strict=True)))
     return cases or None
 
@@ -224,12 +255,13 @@ def _of_expression(statement: ast.Expr) -> Iterator[ast.stmt]:
     name = _called(call) if isinstance(call, ast.Call) else ""
     if not isinstance(call, ast.Call):
         yield statement
-    elif name in _RAISES and len(call.args) > 1:
-        # Such as `self.assertRaises(ValueError, int, "a")`.
-        function, given = call.args[1], call.args[2:]
-        context = ast.Call(call.func, call.args[:1], [])
-        inner = ast.Call(function, given, call.keywords)
-        yield ast.With([ast.withitem(context)], [ast.Expr(inner)])
+    elif name in _RAISES:
+        # Such as `self.assertRaises(ValueError, int, "a")`; a pattern may stand before the function.
+        rest = call.args[2 if name.endswith("Regex") else 1 :]
+        if rest:
+            context = ast.Call(call.func, call.args[:1], [])
+            inner = ast.Call(rest[0], rest[1:], call.keywords)
+            yield ast.With([ast.withitem(context)], [ast.Expr(inner)])
     elif name.startswith("assert"):
         yield from (ast.Expr(part) for argument in call.args for part in _operands(argument))
     else:
@@ -250,7 +282,7 @@ def _operands(node: ast.expr) -> Iterator[ast.expr]:
             yield from _operands(part)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONTENT_ONLY and node.args:
         yield from _operands(node.args[0])
-    elif not _is_literal(node) and not isinstance(node, ast.Lambda):
+    elif not _is_literal(node) and not isinstance(node, ast.Lambda | ast.Starred):
         yield node
 
 
@@ -272,7 +304,7 @@ def _others(code: TestCode, number: int, value: Literal, constants: Sequence[Lit
     seen = {source_of(value)}
     for other in values_near(value, constants):
         text, oddness = source_of(other), oddness_of(other, value)
-        if text not in seen and oddness <= _MOST_ODDNESS:
+        if text not in seen and oddness <= _MOST_ODDNESS and is_literal(other):
             seen.add(text)
             definition = _Replacing(number, ast.parse(text, mode="eval").body).in_function(code.definition)
             yield replace(code, definition=definition, steps=code.steps + 1, oddness=code.oddness + oddness)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+import copy
+import functools
+import io
+import itertools
+import tokenize
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.suggestions.expressions import written
 
 _ALWAYS = frozenset(
@@ -12,6 +19,7 @@ _ALWAYS = frozenset(
         "asyncSetUp",
         "asyncTearDown",
         "maxDiff",
+        "pytest_generate_tests",
         "pytest_plugins",
         "pytestmark",
         "setUp",
@@ -33,144 +41,236 @@ _ALWAYS = frozenset(
     )
 )
 """Names that pytest and unittest look for."""
+_PLAIN_BASES = frozenset(("TestCase", "IsolatedAsyncioTestCase", "object"))
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_INDENT = " " * 4
 
 
-def test_slice(tree: ast.Module, source: str, owner: str, tests: Sequence[ast.stmt], imports: Collection[str]) -> str:
+@dataclass(frozen=True)
+class _Part:
+    """A statement of a module, or of a class of tests in it."""
+
+    statement: ast.stmt
+    names: frozenset[str]
+    """What it defines; of a member also as an attribute, with a dot."""
+    used: frozenset[str]
+    """What it needs; of a class of tests, without its body."""
+    is_always: bool
+    owner: int | None = None
+    """The number of the class of tests that it lies in."""
+    is_split: bool = False
+    """Whether it is a class of tests, whose statements are parts, too."""
+
+
+@dataclass(frozen=True)
+class TestFile:
+    """A test file of the project."""
+
+    __test__ = False
+    tree: ast.Module
+    source: str
+
+    @classmethod
+    def read(cls, content: bytes) -> TestFile | None:
+        """Return a file; None if it cannot be parsed."""
+        tree = parse_module(content)
+        if tree is None:
+            return None
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return cls(tree, content.decode(encoding))
+
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        """The lines."""
+        return self.source.split("\n")
+
+    @functools.cached_property
+    def parts(self) -> list[_Part]:
+        """The statements, and those in classes of tests, without the tests."""
+        found: list[_Part] = []
+        for statement in self.tree.body:
+            found.append(_part(statement))
+            if isinstance(statement, ast.ClassDef) and found[-1].is_split:
+                owner = len(found) - 1
+                found += [_member(m, statement, owner) for m in statement.body if not _is_test(m)]
+        return found
+
+    def needed(self, names: Iterable[str]) -> list[int]:
+        """Return the numbers of the parts that names need."""
+        needed, kept, count = set(names), set[int](), -1
+        while len(kept) > count:
+            count = len(kept)
+            # What a statement uses is mostly defined before it.
+            for number, part in reversed(list(enumerate(self.parts))):
+                is_there = part.owner is None or part.owner in kept
+                if number not in kept and is_there and (part.is_always or not part.names.isdisjoint(needed)):
+                    kept.add(number)
+                    needed |= part.used
+        return sorted(kept)
+
+    def text(self, node: ast.stmt) -> str:
+        """Return the lines of a statement."""
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        return "\n".join(self.lines[first - 1 : node.end_lineno])
+
+
+def test_slice(file: TestFile, owner: str, tests: Sequence[ast.stmt], imports: Collection[str]) -> str:
     """Return the source of a file with tests and what they use.
 
-    tree, source: of the file that the tests were made from. owner: the class they lie in, or an empty string. imports:
-    more statements that they need.
+    owner: the class they lie in, or an empty string. imports: more statements that they need.
     """
-    needed = _used(tests) | {owner}
-    kept: set[int] = set()
-    while True:
-        more = {n for n, statement in enumerate(tree.body) if n not in kept and _is_kept(statement, needed)}
-        if not more:
-            break
-        kept |= more
-        for number in more:
-            needed |= _used(_parts(tree.body[number], needed, is_class_of_tests=_holds_tests(tree.body[number])))
-    blocks: list[tuple[bool, str]] = []
-    for number in sorted(kept):
-        statement = tree.body[number]
-        is_import = isinstance(statement, ast.Import | ast.ImportFrom)
-        blocks.append((is_import, _text(statement, source, needed, tests if _is_class(statement, owner) else ())))
-    if not owner:
-        blocks += [(False, written(test)) for test in tests]
-    present = {line for is_import, text in blocks if is_import for line in text.splitlines()}
-    future = [text for is_import, text in blocks if is_import and text.startswith("from __future__")]
-    others = [text for is_import, text in blocks if is_import and text not in future]
-    head = [*future, *sorted(set(imports) - present), *others]
-    rest = [text for is_import, text in blocks if not is_import]
-    return "\n\n\n".join(["\n".join(head), *rest] if head else rest) + "\n"
+    kept = file.needed(_used(tests) | {owner})
+    needed = (_ALWAYS | _used(tests) | {owner}).union(*(file.parts[number].used for number in kept))
+    blocks: list[tuple[ast.stmt, str]] = []
+    for number in kept:
+        part = file.parts[number]
+        node = part.statement
+        if part.owner is not None:
+            continue
+        if isinstance(node, ast.ClassDef) and (part.is_split or node.name == owner):
+            inner = [file.parts[n].statement for n in kept if file.parts[n].owner == number]
+            members = inner if part.is_split else node.body
+            blocks.append((node, _class(file, node, members, tests if node.name == owner else ())))
+        else:
+            is_import = isinstance(node, ast.Import | ast.ImportFrom)
+            blocks.append((node, _import(node, needed) if is_import else file.text(node)))
+    present = {line for node, text in blocks if isinstance(node, _IMPORTS) for line in text.splitlines()}
+    future = [block for block in blocks if _is_future(block[0])]
+    added = [(ast.Import([]), statement) for statement in sorted(set(imports) - present)]
+    rest = [block for block in blocks if block not in future]
+    more = () if owner else ((test, written(test)) for test in tests)
+    return _joined([*future, *added, *rest, *more]) + "\n"
 
 
 test_slice.__test__ = False  # type: ignore[attr-defined] # pytest would collect it where it is imported
 
 
-def _is_kept(statement: ast.stmt, needed: Set[str]) -> bool:
-    """Return whether a test needs a statement of its module."""
+def _joined(blocks: Sequence[tuple[ast.stmt, str]], *, most: int = 2) -> str:
+    """Return the text of statements, apart from each other as people write them: by at most some empty lines."""
+    text = "".join(text for _, text in blocks[:1])
+    for (before, _), (node, more) in itertools.pairwise(blocks):
+        is_close = isinstance(before, _IMPORTS) == isinstance(node, _IMPORTS)
+        between = most if isinstance(before, _DEFINITIONS) or isinstance(node, _DEFINITIONS) else int(not is_close)
+        text += "\n" * (1 + between) + more
+    return text
+
+
+def _class(file: TestFile, node: ast.ClassDef, members: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> str:
+    """Return a class with some of its members, and tests."""
+    whole = copy.copy(node)
+    if any(file.lines[m.lineno - 1][: m.col_offset] != _INDENT for m in members):
+        whole.body = [*members, *tests] or [ast.Pass()]
+        return written(whole)
+    whole.body = list(tests) or [ast.Pass()]
+    # Decorators and bases are written on one line each.
+    lines = written(whole).split("\n")
+    head = "\n".join(lines[: len(node.decorator_list) + 1])
+    body = [(member, file.text(member)) for member in members]
+    if tests or not body:
+        body.append((whole.body[0], "\n".join(lines[len(node.decorator_list) + 1 :]).lstrip("\n")))
+    return f"{head}\n{_joined(body, most=1)}"
+
+
+def _part(statement: ast.stmt) -> _Part:
+    names = frozenset() if _is_program(statement) else frozenset(_defined([statement]))
+    is_split = isinstance(statement, ast.ClassDef) and any(map(_is_test, statement.body))
+    needing: list[ast.AST] = [statement]
+    if isinstance(statement, ast.ClassDef) and is_split:
+        needing = [*statement.bases, *statement.keywords, *statement.decorator_list]
+    return _Part(statement, names, frozenset(_used(needing)), _is_always(statement, names), is_split=is_split)
+
+
+def _member(statement: ast.stmt, owner: ast.ClassDef, number: int) -> _Part:
+    """Return a part of a class; what its base may use is always kept, but a docstring."""
+    names = frozenset(_defined([statement]))
+    is_known = all(ast.unparse(base).rpartition(".")[2] in _PLAIN_BASES for base in owner.bases)
+    is_special = any(name.startswith("__") for name in names)
+    is_always = _is_always(statement, names) or is_special or (not is_known and bool(names))
+    either = names | {f".{name}" for name in names}
+    return _Part(statement, either, frozenset(_used([statement])), is_always, number)
+
+
+def _is_always(statement: ast.stmt, names: Collection[str]) -> bool:
+    """Return whether every test needs a statement."""
     if isinstance(statement, ast.Expr):
         # Not a docstring, but what happens when the file is imported.
         return not isinstance(statement.value, ast.Constant)
-    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
-        return True
-    if isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test):
-        return False
-    defined = set(_defined([statement]))
-    return (
-        bool(defined & needed if "*" not in defined else True) or not defined.isdisjoint(_ALWAYS) or _is_auto(statement)
-    )
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    changes = any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)
+    # Without an optional library the file is skipped.
+    changes |= isinstance(statement, ast.Assign) and ".importorskip" in _used([statement])
+    return changes or _is_future(statement) or "*" in names or not _ALWAYS.isdisjoint(names) or _is_auto(statement)
 
 
 def _is_auto(statement: ast.stmt) -> bool:
     """Return whether a fixture applies to all tests."""
-    decorators = statement.decorator_list if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else []
-    return any("autouse" in ast.unparse(decorator) for decorator in decorators)
+    decorators = statement.decorator_list if isinstance(statement, _DEFINITIONS) else []
+    return any(k.arg == "autouse" for d in decorators if isinstance(d, ast.Call) for k in d.keywords)
+
+
+def _is_program(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and "__main__" in map(_constant, ast.walk(statement.test))
+
+
+def _constant(node: ast.AST) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _defined(statements: Iterable[ast.stmt]) -> Iterator[str]:
     """Yield the names that statements give to a module or a class; a star for those that nobody knows."""
     for statement in statements:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (_alias(alias) for alias in statement.names)
-        else:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                    yield node.id
-                elif isinstance(node, ast.Import | ast.ImportFrom):
-                    yield from (_alias(alias) for alias in node.names)
-                elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    yield node.name
+        inner = [statement] if isinstance(statement, _DEFINITIONS) else ast.walk(statement)
+        for node in inner:
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                yield node.id
+            elif isinstance(node, _IMPORTS):
+                yield from (_alias(alias) for alias in node.names)
+            elif isinstance(node, _DEFINITIONS):
+                yield node.name
+                # A fixture may have another name than its function.
+                keywords = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords]
+                yield from (str(_constant(k.value)) for k in keywords if k.arg == "name")
 
 
 def _alias(alias: ast.alias) -> str:
     return alias.asname or alias.name.partition(".")[0]
 
 
-def _used(statements: Iterable[ast.stmt]) -> set[str]:
-    """Return the names that statements may need: names, attributes, parameters (fixtures), and texts that are names."""
+def _used(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names that code may need: names, parameters (fixtures), texts that are names, and attributes.
+
+    Attributes have a dot before their name: they can be members of a class.
+    """
     found: set[str] = set()
-    for node in (node for statement in statements for node in ast.walk(statement)):
-        if isinstance(node, ast.Name):
+    for node in itertools.chain.from_iterable(map(ast.walk, nodes)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            found.add(f".{node.attr}")
         elif isinstance(node, ast.arg):
             found.add(node.arg)
+        elif isinstance(node, ast.Global):
+            found.update(node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
             found.add(node.value)
     return found
-
-
-def _holds_tests(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ClassDef) and any(map(_is_test, statement.body))
 
 
 def _is_test(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name.startswith("test")
 
 
-def _is_class(statement: ast.stmt, name: str) -> bool:
-    return isinstance(statement, ast.ClassDef) and statement.name == name
-
-
-def _parts(statement: ast.stmt, needed: Set[str], *, is_class_of_tests: bool) -> list[ast.stmt]:
-    """Return what is kept of a statement: of a class of tests, what is no test and is used."""
-    if not is_class_of_tests or not isinstance(statement, ast.ClassDef):
-        return [statement]
-    bases: list[ast.stmt] = [ast.Expr(node) for node in (*statement.bases, *statement.decorator_list)]
-    return [*bases, *_members(statement, needed)]
-
-
-def _members(node: ast.ClassDef, needed: Set[str]) -> list[ast.stmt]:
-    """Return the members of a class of tests that are no tests, as far as one of those that are kept uses them."""
-    names = set(needed)
-    while True:
-        kept = [m for m in node.body if not _is_test(m) and _is_kept(m, names)]
-        more = _used(kept) - names
-        if not more:
-            return kept
-        names |= more
-
-
-def _text(statement: ast.stmt, source: str, needed: Set[str], tests: Sequence[ast.stmt]) -> str:
-    """Return the source of what is kept of a statement."""
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        names = [a for a in statement.names if _alias(a) in needed or a.name == "*" or _is_future(statement)]
-        if isinstance(statement, ast.Import):
-            return "\n".join(f"import {ast.unparse(name)}" for name in names)
-        return ast.unparse(ast.ImportFrom(statement.module, names, statement.level))
-    if isinstance(statement, ast.ClassDef) and (tests or _holds_tests(statement)):
-        body = [*_members(statement, needed), *tests] or [ast.Pass()]
-        return written(
-            ast.ClassDef(statement.name, statement.bases, statement.keywords, body, statement.decorator_list)
-        )
-    first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
-    return "\n".join(source.split("\n")[first - 1 : statement.end_lineno])
-
-
-def _is_future(statement: ast.Import | ast.ImportFrom) -> bool:
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+def _import(node: ast.stmt, needed: Collection[str]) -> str:
+    """Return an import statement with the names that are needed."""
+    if isinstance(node, ast.Import):
+        return "\n".join(f"import {ast.unparse(name)}" for name in node.names if _alias(name) in needed)
+    if not isinstance(node, ast.ImportFrom):
+        return ""
+    names = [a for a in node.names if _alias(a) in needed or a.name == "*" or _is_future(node)]
+    return ast.unparse(ast.ImportFrom(node.module, names, node.level))

@@ -13,6 +13,7 @@ evaluated.
 
 import itertools
 import json
+import operator
 import os
 import signal
 import sys
@@ -71,33 +72,36 @@ def described(value, kind="value"):
 
 
 def _attributes(value):
-    """Return the public attributes of an object that have literals, without methods."""
+    """Return the public attributes of an object that have literals, without methods; none that raises an exception."""
     kind = type(value)
-    names = list(getattr(value, "__dict__", ())) + [n for n in dir(kind) if isinstance(getattr(kind, n), _COMPUTED)]
-    found = []
-    for name in sorted(n for n in names if isinstance(n, str) and not n.startswith("_"))[:_MOST_ATTRIBUTES]:
-        text = _literal(getattr(value, name))
-        if text is not None:
-            found.append([name, ["value", text]])
-    if (
-        not isinstance(value, (str, bytes))
-        and hasattr(kind, "__iter__")
-        and hasattr(kind, "__len__")
-        and len(value) < _MOST_ITEMS
-    ):
-        text = _literal(list(_islice(value, _MOST_ITEMS)))
-        if text is not None:
-            found.append(["__iter__", ["value", text]])
-        text = _literal(list(_islice(value.items(), _MOST_ITEMS))) if hasattr(kind, "items") else None
-        if text is not None:
-            found.append(["__items__", ["value", text]])
+    computed = [n for base in kind.__mro__ for n, item in base.__dict__.items() if isinstance(item, _COMPUTED)]
+    names = sorted(n for n in {*getattr(value, "__dict__", ()), *computed} if type(n) is str and not n.startswith("_"))
+    readers = [(name, operator.attrgetter(name)) for name in names[:_MOST_ATTRIBUTES]]
+    if not issubclass(kind, (str, bytes)) and hasattr(kind, "__iter__") and hasattr(kind, "__len__"):
+        readers.append(("__iter__", _items))
+        if hasattr(kind, "items"):
+            readers.append(("__items__", lambda mapping: _items(list(_islice(mapping.items(), _MOST_ITEMS)))))
     if hasattr(kind, "__bool__"):
-        found.append(["__bool__", ["value", "True" if value else "False"]])
+        readers.append(("__bool__", bool))
     if kind.__str__ is not object.__str__:
-        text = _literal(str(value))
-        if text is not None and " at 0x" not in text:
-            found.append(["__str__", ["value", text]])
+        readers.append(("__str__", str))
+    pairs = [(name, _text(read, value)) for name, read in readers]
+    found = [[n, ["value", text]] for n, text in pairs if text and (n != "__str__" or " at 0x" not in text)]
     return [["", ["object"]], *found] if found else [["", ["other"]]]
+
+
+def _items(value):
+    if len(value) >= _MOST_ITEMS:
+        raise ValueError
+    return list(_islice(value, _MOST_ITEMS))
+
+
+def _text(read, value):
+    """Return the literal of a part of an object; None if it has no literal, or code of the project raises."""
+    try:
+        return _literal(read(value))
+    except (Exception, SystemExit):
+        return None
 
 
 def raised(error):

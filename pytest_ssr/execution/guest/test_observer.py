@@ -31,8 +31,9 @@ class Observer:
 
     def __init__(self, descriptor):
         """descriptor: of the file to write to."""
-        self.descriptor, self.written, self.next = descriptor, 0, 0
-        self.pid, self.write, self.encode = os.getpid(), os.write, json.JSONEncoder().encode
+        self.descriptor, self.written, self.next = descriptor, 0, None
+        self.pid, self.get_pid, self.write = os.getpid(), os.getpid, os.write
+        self.encode = json.JSONEncoder().encode
 
     def see(self, place, *values):
         """Record a statement that has ended, and its value if there is one; return it."""
@@ -48,10 +49,12 @@ class Observer:
 
     def send(self, place, outcomes):
         """Record the outcomes of a statement, unless this is a process that the tests have started."""
+        if self.next is None:
+            return
         self.next = place + 1
         data = "".join(self.encode([place, attribute, outcome]) + "\n" for attribute, outcome in outcomes).encode()
         self.written += len(data)
-        if os.getpid() == self.pid and self.written <= _MOST_BYTES:
+        if self.get_pid() == self.pid and self.written <= _MOST_BYTES:
             self.write(self.descriptor, data)
 
 
@@ -94,7 +97,11 @@ class Plugin:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
         """Run a test for a limited time."""
-        self.observer.next = int(item.name.rpartition("_")[2])
+        # Others may be inherited; one with parameters would be seen several times.
+        number = item.name.rpartition("_ssr_")[2]
+        self.observer.next = int(number) if number.isdecimal() else None
+        # Other tests, and plugins, may have taken the signal.
+        signal.signal(signal.SIGALRM, _too_slow)
         signal.setitimer(signal.ITIMER_REAL, _MOST_S)
         yield
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -103,7 +110,7 @@ class Plugin:
     def pytest_runtest_makereport(self, item, call):
         """Record the exception that ended a test; those of `unittest` are known only here."""
         yield
-        if call.when == "call" and call.excinfo is not None:
+        if call.when == "call" and call.excinfo is not None and self.observer.next is not None:
             error = call.excinfo.value
             late = isinstance(error, (_TooSlowError, pytest.skip.Exception, pytest.xfail.Exception))
             self.observer.send(self.observer.next, [["", ["other"] if late else probe.raised(error)]])
@@ -116,5 +123,6 @@ def pytest_configure(config):
     observer = Observer(out)
     builtins.__ssr_see__ = observer.see
     builtins.__ssr_raises__ = lambda place: Raises(observer, place)
-    signal.signal(signal.SIGALRM, _too_slow)
+    # Such as that of `-x`: variants may fail.
+    config.option.maxfail = 0
     config.pluginmanager.register(Plugin(observer), "ssr-seen")
