@@ -11,10 +11,9 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline import Baseline
@@ -23,20 +22,19 @@ from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
-from pytest_ssr.records.test_run import Outcome
-from pytest_ssr.suggestions.amplification import Amplifier, Sighting
+from pytest_ssr.suggestions.amplification import Amplifier
 from pytest_ssr.suggestions.calls import OPERATORS, AnyCall, Phrase, import_of
-from pytest_ssr.suggestions.differences import Difference, differences
+from pytest_ssr.suggestions.differences import differences
 from pytest_ssr.suggestions.examples import examples_in, is_text, module_name
 from pytest_ssr.suggestions.expressions import literals_in
+from pytest_ssr.suggestions.found_tests import Found, FoundCall, FoundVariant, TestVerification
 from pytest_ssr.suggestions.functions import Function, FunctionKind, constants_in, function_at, functions_of
 from pytest_ssr.suggestions.literals import Expression, Literal, source_of
 from pytest_ssr.suggestions.outcomes import evaluate, is_noticed, outcome_at
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
-from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, name_of, removed_lines, skeleton
+from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, removed_lines
 from pytest_ssr.suggestions.variation import varied
-from pytest_ssr.suggestions.verification import FAILING_SEEDS, PASSING_SEEDS, NewTest
 
 _MOST_CALLS, _MOST_INSTANCES, _MOST_VALUES = 60, 4, 12
 _MOST_PARAMETERS = 2
@@ -105,62 +103,6 @@ _MOST_CALLS, _MOST_VARIED, _MOST_FUNCTIONS, _MOST_TRIED = 400, 300, 3, 3
 """Calls of one function; varied examples; functions that lead to the changed code; tests verified for one survivor."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCall:
-    """A test that was found for a survivor: a call whose outcome the change alters."""
-
-    index: int
-    """The index of the survivor's result."""
-    difference: Difference
-    file: str
-    """The file of a test that calls the function."""
-
-    @property
-    def folder(self) -> str:
-        """The folder of that file."""
-        return posixpath.dirname(self.file)
-
-    @property
-    def name(self) -> str:
-        """The name of the test function."""
-        return name_of(self.difference.call, self.difference.expected)
-
-    def source(self, changes: Sequence[str]) -> str:
-        """Return the test file, with comments on what it notices."""
-        d = self.difference
-        return skeleton(d.call, d.expected, d.changed, changes, attribute=d.attribute)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundVariant:
-    """A test that was made from one of the project's."""
-
-    index: int
-    sighting: Sighting
-    amplifier: Amplifier
-    is_short: bool
-
-    @property
-    def file(self) -> str:
-        """The file of the test that it was made from."""
-        return self.sighting.variant.code.path
-
-    @property
-    def folder(self) -> str:
-        """The folder of that file."""
-        return posixpath.dirname(self.file)
-
-    @property
-    def name(self) -> str:
-        """The name of the test within its file."""
-        return self.sighting.name
-
-    def source(self, changes: Sequence[str]) -> str:
-        """Return the test file, with comments on what it notices."""
-        return self.amplifier.source(self.sighting, changes, is_short=self.is_short)
-
-
-Found: TypeAlias = FoundCall | FoundVariant
 _AnyFound = TypeVar("_AnyFound", FoundCall, FoundVariant)
 
 
@@ -173,6 +115,7 @@ class Suggester:
         self._sources: Mapping[str, bytes] = {path: runner.snapshot.read(path) for path in sorted(files)}
         self._recorded: dict[Function, RecordedCalls] = {}
         self._amplifier = Amplifier(runner, self._sources)
+        self._verification = TestVerification(runner, baseline)
         self._found: list[Found] = []
         self._confirmed: set[int] = set()
 
@@ -208,9 +151,9 @@ class Suggester:
         for number, found in enumerate(calls):
             difference = found.difference
             new = outcome_at(after, (number, difference.attribute))
-            if new is not None and is_noticed(difference.expected, new) and self._fails(found, changed):
+            if new is not None and is_noticed(difference.expected, new) and self._verification.fails(found, changed):
                 return found
-        return next((found for found in variants[-_MOST_TRIED:] if self._fails(found, changed)), None)
+        return next((found for found in variants[-_MOST_TRIED:] if self._verification.fails(found, changed)), None)
 
     def _search(self, result: CandidateResult, changed: CodebaseState) -> Found | NoSuggestion:
         """Return a test that was not known before."""
@@ -269,7 +212,7 @@ class Suggester:
     def _verified(self, candidates: Iterable[_AnyFound], changed: CodebaseState) -> _AnyFound | NoSuggestion:
         """Return the first test that passes on the original and fails with a change."""
         for found in candidates:
-            if self._passes(found) and self._fails(found, changed):
+            if self._verification.passes(found) and self._verification.fails(found, changed):
                 self._found.append(found)
                 return found
         return NoSuggestion.NOT_VERIFIED
@@ -355,8 +298,8 @@ class Suggester:
         found = {f.index: f for f in self._found if f.index not in self._confirmed}
         asked = {s.index if s.same_as is None else s.same_as for s in suggestions if s.test}
         open_ = [found[index] for index in sorted(asked & found.keys())]
-        passing = self._always_passing(open_)
-        passing += [f for f in open_ if f not in passing and self._always_passing([f])]
+        passing = self._verification.always_passing(open_)
+        passing += [f for f in open_ if f not in passing and self._verification.always_passing([f])]
         self._confirmed |= {f.index for f in passing}
         self._found = [f for f in self._found if f not in open_ or f in passing]
         return [self._as_confirmed(suggested) for suggested in suggestions]
@@ -366,40 +309,3 @@ class Suggester:
         if not suggested.test or first in self._confirmed:
             return suggested
         return replace(suggested, test="", change="", same_as=None, reason=NoSuggestion.NOT_VERIFIED)
-
-    def _always_passing(self, found: Sequence[Found]) -> list[Found]:
-        """Return the tests that pass on the original in fresh processes with several hash seeds, together."""
-        placed: dict[str, tuple[Found, NewTest]] = {}
-        for one in found:
-            test = NewTest.in_folder(one.folder, one.source(()), {*self._runner.snapshot.files, *placed})
-            placed[test.path] = one, test
-        state = self._runner.original.replace({path: test.entry for path, (_, test) in placed.items()})
-        passing = set(placed)
-        for hash_seed in PASSING_SEEDS if placed else ():
-            try:
-                run = self._runner.fresh(state, sorted(placed), hash_seed=hash_seed, like_s=self._baseline.seconds)
-            except SandboxError:
-                # As in `suggest`: the project's code broke it.
-                return []
-            passing &= {p for p, (one, _) in placed.items() if not run.fault and f"{p}::{one.name}" in run.passing}
-        return [one for path, (one, _) in placed.items() if path in passing]
-
-    def _passes(self, found: Found) -> bool:
-        """Return whether a test passes on the original; `confirm` shows that it does so every time."""
-        return self._ends_in(found, self._runner.original, Outcome.PASSED)
-
-    def _fails(self, found: Found, changed: CodebaseState) -> bool:
-        """Return whether a test fails with a change, also in a fresh process."""
-        fresh = FAILING_SEEDS[-1]
-        return self._ends_in(found, changed, Outcome.FAILED) and self._ends_in(
-            found, changed, Outcome.FAILED, fresh_seed=fresh
-        )
-
-    def _ends_in(self, found: Found, state: CodebaseState, outcome: Outcome, *, fresh_seed: int | None = None) -> bool:
-        """Return whether a test has an outcome on a state, in a fork of a warm process if that is possible."""
-        test = NewTest.in_folder(found.folder, found.source(()), self._runner.snapshot.files)
-        run = test.run(self._runner, state, fresh_seed, like_s=self._baseline.seconds)
-        result = run.results.get(f"{test.path}::{found.name}")
-        return (
-            not run.fault and set(state.changes) <= run.exercised and result is not None and result.outcome is outcome
-        )

@@ -27,9 +27,13 @@ class NewTest:
     source: str
 
     @classmethod
-    def in_folder(cls, folder: str, source: str, files: Collection[str]) -> NewTest:
-        """Return a test file with a name that is free in a folder. files: those of the project."""
-        names = (f"test_suggested_{n}.py" for n in itertools.count())
+    def in_folder(cls, folder: str, source: str, files: Collection[str], *, first: int = 0) -> NewTest:
+        """Return a test file with a name that is free in a folder.
+
+        files: those of the project. first: the number that is tried first; pytest imports some files by their names
+        alone, so that files that run together need different ones.
+        """
+        names = (f"test_suggested_{n}.py" for n in itertools.count(first))
         return cls(next(p for p in (posixpath.join(folder, n) for n in names) if p not in files), source)
 
     @property

@@ -15,11 +15,12 @@ from pytest_ssr.suggestions import differences as differences_module
 from pytest_ssr.suggestions import suggest as suggest_module
 from pytest_ssr.suggestions.calls import Argument, Call, Phrase
 from pytest_ssr.suggestions.differences import Difference, differences
+from pytest_ssr.suggestions.found_tests import Found, FoundCall
 from pytest_ssr.suggestions.functions import functions_of
 from pytest_ssr.suggestions.literals import Expression
 from pytest_ssr.suggestions.oddness import oddness_of
 from pytest_ssr.suggestions.outcomes import CallOutcome, OutcomeKind
-from pytest_ssr.suggestions.suggest import Found, FoundCall, Suggester
+from pytest_ssr.suggestions.suggest import Suggester
 
 CODE = b"def widest(boxes):\n    return boxes\n\n\ndef _scaled(area):\n    return area\n"
 WIDEST, SCALED = functions_of("src/tools/box.py", CODE)
@@ -128,7 +129,7 @@ def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest
         return found
 
     monkeypatch.setattr(suggester, "_search", search)
-    monkeypatch.setattr(suggester, "_fails", lambda found, changed: True)
+    monkeypatch.setattr(suggester, "_verification", SimpleNamespace(fails=lambda found, changed: True))
     monkeypatch.setattr(
         suggest_module, "evaluate", lambda runner, changed, calls, hash_seed: noticing.get(changed.n, {})
     )
