@@ -14,6 +14,8 @@ from plain import plain_python
 from pytest_ssr.campaign.review import MOST_IN_FILE, change_in_words
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
+from pytest_ssr.suggestions.suggest import Suggester
 
 CODE = "def double(x):\n    return x * 2\n\n\ndef old(x):\n    return x - 1\n"
 NEW = """
@@ -91,6 +93,37 @@ def test_a_branch_is_reviewed_since_it_left_the_main_one(branch: Path, run: Run)
     # What the team accepts is not remarked upon again.
     assert run("accept", remarks[0]["id"], "--reason", "a sketch")[0] == 0
     assert remarks[0]["id"] not in [r["id"] for r in reviewed(run)[1]["remarks"]]
+
+
+SUMS = """
+
+def sum_of(values):
+    total = 0
+    for value in values:
+        total = total + value * 1
+    if total > 1000:
+        total = total - 1000
+        total = total * 2
+    return total
+"""
+
+
+def test_survivors_that_no_input_shows_are_no_remarks(project: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def suggest(self: Suggester, result: CandidateResult, changed: object) -> SuggestedTest:
+        reason = NoSuggestion.NO_DIFFERENCE
+        return SuggestedTest(result.index, result.path, result.line, result.scope, reason=reason)
+
+    monkeypatch.setattr(Suggester, "suggest", suggest)
+    (project / "calc.py").write_text(CODE + SUMS)
+    (project / "test_calc.py").write_text(TESTS + "\n\ndef test_sum():\n    assert calc.sum_of([3]) == 3\n")
+    git(project, "commit", "-am", "second")
+    _, found = reviewed(run, "HEAD^")
+    by_text = {r["text"]: r["is_reached"] for r in found["remarks"]}
+    assert by_text.pop("if `break` were added, no test would notice")
+    assert list(by_text.values()) == [False], "of code that no test runs, there is one remark"
+    assert found["unproven"]
+    assert all(r["is_reached"] for r in found["unproven"])
+    assert not {r["id"] for r in found["remarks"]} & {r["id"] for r in found["unproven"]}
 
 
 @pytest.mark.long
