@@ -44,7 +44,7 @@ from pytest_ssr.suggestions.verification import NewTest
 
 _MOST_TESTS, _MOST_VARIANTS, _MOST_STATEMENTS, _MOST_LINES = 8, 160, 40, 120
 _MOST_BYTES = 4 * MIB
-_FLOOR_S, _FACTOR, _MOST_S = 10.0, 10.0, 30.0
+_FLOOR_S, _MOST_S = 10.0, 30.0
 _OTHER_SEED = 1
 _MARKS = ("test_suggested_", "_ssr_", "_more0", "/pytest-of-", "/scratch/", " at 0x")
 """What only texts about a run hold."""

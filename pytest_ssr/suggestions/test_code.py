@@ -242,10 +242,22 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             block = copy.copy(statement)
             block.body = list(_statements(statement.body)) or [ast.Pass()]
             yield block
+        elif isinstance(statement, ast.For) and (rows := _rows(statement)):
+            for row in _spread(rows):
+                yield ast.Assign([statement.target], row)
+                yield from _statements(copy.deepcopy(statement.body))
         elif isinstance(statement, ast.Return):
             return
         elif not isinstance(statement, ast.Pass):
             yield statement
+
+
+def _rows(loop: ast.For) -> list[ast.expr]:
+    """Return the items of a loop over a list that is written there; nothing if its turns depend on each other."""
+    jumps = any(isinstance(node, ast.Break | ast.Continue) for part in loop.body for node in ast.walk(part))
+    if loop.orelse or jumps or not isinstance(loop.iter, ast.List | ast.Tuple):
+        return []
+    return [] if any(isinstance(row, ast.Starred) for row in loop.iter.elts) else loop.iter.elts
 
 
 def _of_expression(statement: ast.Expr) -> Iterator[ast.stmt]:

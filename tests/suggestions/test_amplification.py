@@ -131,6 +131,16 @@ def test_a_test_whose_parameters_cannot_be_written_is_left_out(decorator: str) -
     assert test_code("test_a.py", ast.parse(source), ["test_a"]) == []
 
 
+def test_the_turns_of_a_loop_are_observed_one_by_one() -> None:
+    source = "def test_a():\n    for a, b in [(1, 2), (3, 4)]:\n        c = f(a)\n        assert c == b\n"
+    (code,) = test_code("test_a.py", ast.parse(source), ["test_a"])
+    turn = ["a, b = (1, 2)", "c = f(a)", "c", "c", "b"]
+    assert [written(leaf) for leaf in leaves(code.body)] == [*turn, "a, b = (3, 4)", *turn[1:]]
+    for part in ("        break\n", "    else:\n        pass\n"):
+        (code,) = test_code("test_a.py", ast.parse(source + part), ["test_a"])
+        assert len(code.body) == 1
+
+
 def test_literals_are_varied_one_at_a_time() -> None:
     source = b"def test_a():\n    assert f(7, 'ab') == 1\n    with g() as h:\n        assert h(2)\n"
     (code,) = test_code("test_a.py", ast.parse(source), ["test_a"])
@@ -318,7 +328,7 @@ def test_what_cannot_stand_alone_is_no_observation() -> None:
     "body",
     [
         "assert " + " + ".join(["f()"] * 400),
-        "for a in [" + "(f(1), 2), " * 1000 + "]:\n        a",
+        "a = [" + "(f(1), 2), " * 1000 + "]",
         f"f({'a' * 30000!r})",
     ],
     ids=["deep", "wide", "long"],
