@@ -129,6 +129,12 @@ class Findings:
         equivalences = {s.result.index: s.equivalence for s in survivors if s.equivalence is not None}
         return cls(campaign, results, bugs, tree, survivors, scored, equivalences, tests, accepted)
 
+    @classmethod
+    def nothing(cls, project: Path) -> Findings:
+        """Return the findings of a run that had nothing to do in the directory of a project."""
+        names = name_of(project), str(project.resolve())
+        return cls.of(CampaignRecord("", *names, "", time.time(), 0, 0.0, "", "", 0, ()), (), (), project)
+
     def score_of(self, results: Iterable[CandidateResult]) -> Score:
         """Return the score of some of the results."""
         scored = [result for result in results if result.index in self.scored]

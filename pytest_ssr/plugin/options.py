@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.github import is_github
 from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.campaign.results_json import without_results, write_json
@@ -185,10 +186,15 @@ def is_annotating(config: pytest.Config) -> bool:
 def write_no_results(config: pytest.Config, **why: str | bool) -> None:
     """Write the file of `--ssr-json` for a session that has tried nothing: the results of an earlier one go.
 
-    Raises UsageError if it cannot be written. why: the reason, under its key.
+    If there was nothing to do, so do those of the other reports. Raises UsageError if a file cannot be written. why:
+    the reason, under its key.
     """
     with user_errors():
         path = json_path(config)
+        if "nothing_to_do" in why:
+            xml = config.option.xmlpath
+            files = report_files(config, junit=Path(xml).absolute() if xml else None)
+            list(files.write(Findings.nothing(project_path(config))))
         if path is not None:
             try:
                 write_json(path, without_results(goal(config), **why))

@@ -175,9 +175,16 @@ def test_the_end_of_the_time_is_said(branch: Path, run: Run) -> None:
 
 
 def test_without_changes_there_is_nothing_to_do(project: Path, run: Run) -> None:
-    code, out = run("review", "--python", str(plain_python()))
+    reports = ("--sarif", "out.sarif", "--stryker", "out.json", "--html", "page")
+    for name in ("out.sarif", "out.json"):
+        # As an earlier run may have left it.
+        (project / name).write_text('{"left": 1}')
+    code, out = run("review", "--python", str(plain_python()), *reports)
     assert code == 0
     assert "remark" not in out
+    assert json.loads((project / "out.sarif").read_text())["runs"][0]["results"] == []
+    assert json.loads((project / "out.json").read_text())["files"] == {}
+    assert (project / "page" / "index.html").is_file()
 
 
 @pytest.mark.parametrize("arguments", [["nowhere"], ["--repo", "missing"], ["--time", "soon"]])

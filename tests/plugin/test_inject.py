@@ -415,7 +415,10 @@ def test_a_pull_request_passes_the_gate_only_with_tests(tmp_path: Path, tests: s
     assert proving.returncode == status
     assert bool(artifacts(project)) is (not status)
     # Without changes, the results of the run before do not stay.
-    assert run(project, "--ssr-inject", "--ssr-diff", "HEAD", "--ssr-json", "out.json").returncode == 0
+    reports = ("--ssr-json", "out.json", "--ssr-sarif", "out.sarif", "--junitxml", "out.xml")
+    assert run(project, "--ssr-inject", "--ssr-diff", "HEAD", *reports).returncode == 0
+    assert json.loads((project / "out.sarif").read_text())["runs"][0]["results"] == []
+    assert 'tests="0"' in (project / "out.xml").read_text()
     content = json.loads((project / "out.json").read_text())
     assert content["valid"] == []
     assert content["nothing_to_do"]

@@ -114,6 +114,9 @@ def _inject(settings: InjectSettings, *, is_compact: bool = False) -> int:
     with until(deadline):
         opened = _opened(settings, extensions, terminal, budget_s)
     if isinstance(opened, ExitCode):
+        if opened is ExitCode.DONE:
+            # There is nothing to do: what an earlier run found is not shown as if it were of this one.
+            list(report_files.write(Findings.nothing(settings.repo)))
         return opened
     campaign, shard = opened
     changes_end = deadline
