@@ -118,7 +118,7 @@ COLUMNS = (
 
 
 def worst_first(cards: Iterable[Card]) -> list[Card]:
-    """Return cards by what is wrong with their tasks: unsound, forged or leaking, least sharp; unknown ones last."""
+    """Return cards, the worst first: unsound tasks, forged or leaking ones, the least sharp, then unknown ones."""
     return sorted(cards, key=_place)
 
 

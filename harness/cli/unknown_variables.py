@@ -47,6 +47,7 @@ _EXCEPTED = frozenset(
         "SSR_OTHER_IDS",
         "SSR_REACH",
         "SSR_REACH_FILES",
+        "SSR_SEEN",
         "SSR_SELECTION",
         "SSR_TESTS",
         "SSR_VALUES",

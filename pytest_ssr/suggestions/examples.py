@@ -161,7 +161,9 @@ class _Finder:
 
     def known(self, node: ast.expr, names: _Names) -> Expression | None:
         """Return an expression with the imports it needs; None if it is no call about the project, or unknown."""
-        whole = _with_values(node, names) if not isinstance(node, ast.Name) else None
+        # The last three cannot stand alone.
+        is_part = isinstance(node, ast.Name | ast.Starred | ast.Slice | ast.FormattedValue)
+        whole = _with_values(node, names) if not is_part else None
         if whole is None or not any(isinstance(n, ast.Call | ast.Subscript | ast.BinOp) for n in ast.walk(whole)):
             return None
         imports = {names[name] for name in _free_names(whole) if name in names}

@@ -191,7 +191,7 @@ class Suggester:
     def _variant(
         self, result: CandidateResult, function: Function, changed: CodebaseState
     ) -> FoundVariant | NoSuggestion:
-        """Return a test made from one that runs the changed line, or the changed function if there is none."""
+        """Return a test made from one that runs the changed line; if no test does, from one that runs the function."""
         lines, reach = removed_lines(result.diff), self._baseline.reach
         if reach is not None and not reach.runs_some(result.path, lines):
             return NoSuggestion.NOT_REACHED

@@ -1,4 +1,4 @@
-"""Write a test file that holds one test and only what it needs of the file that it was made from."""
+"""Write a file that holds one test and only those parts of its original file that the test needs."""
 
 from __future__ import annotations
 

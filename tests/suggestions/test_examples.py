@@ -100,6 +100,18 @@ def phrase(source: str, **fields: Any) -> Phrase:
     return Phrase(WIDEST, Expression(source, frozenset(("from tools.box import widest",))), **fields)
 
 
+def test_parts_that_cannot_stand_alone_are_no_examples() -> None:
+    tests = b"""\
+from box import Box
+
+
+def test_box(f, x):
+    f(*Box(1).sides(), f"{Box(2).area!r}", x[Box(3).a : Box(4).b])
+"""
+    found = examples_in({"box.py": b"class Box:\n    pass\n"}, {"test_box.py": tests}, {})
+    assert [e.source for e in found] == ["Box(1).sides()", "Box(2).area", "Box(3).a", "Box(4).b"]
+
+
 def test_examples_of_callers_stand_for_a_private_function() -> None:
     examples = [Expression("Box(1).area(2)"), Expression("widest('a')"), Expression("Box(1)")]
     callers = callers_in(SOURCES)

@@ -71,7 +71,7 @@ class Raises:
         return self
 
     def __exit__(self, kind, value, trace):
-        """Record the exception, or that there is none."""
+        """Record the exception, or that nothing was raised."""
         if isinstance(value, _TooSlowError):
             return False
         if value is None:
