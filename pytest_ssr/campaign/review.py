@@ -28,8 +28,8 @@ _ARROW = " -> "
 MOST_REMARKS, MOST_IN_FILE = 20, 7
 """Reviewers do not read more."""
 _TELLING = frozenset(("early-break",))
-"""Operators whose survivors are worth a remark without a proof: a loop that ends after its first turn was never run for
-several. Two reviewers called all eight of these useful, and 38 % of the other survivors without a proof
+"""Operators whose survivors are worth a remark without a proof: no test needs the second turn of a loop. Two reviewers
+called all seven of these useful, and 16 of the 54 other survivors without a proof
 (benchmarks/results/2026-11-30-pull-requests.md)."""
 
 

@@ -28,6 +28,7 @@ from pytest_ssr.suggestions.calls import import_of
 from pytest_ssr.suggestions.expressions import written
 from pytest_ssr.suggestions.literals import Literal, imports_of, source_of
 from pytest_ssr.suggestions.outcomes import (
+    ELSEWHERE,
     CallOutcome,
     OutcomeKind,
     Place,
@@ -50,7 +51,6 @@ _MARKS = ("test_suggested_", "_ssr_", "_more0", "/pytest-of-", "/scratch/", " at
 """What only texts about a run hold."""
 _NOTICES = "ssr_notices"
 """What stands in the place of the comments of a test."""
-_ELSEWHERE = {"TZ": "Asia/Tokyo", "USER": "guest", "LOGNAME": "guest", "LANG": "C"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Amplifier:
         keys = {variant.first: variant.code.key for variant in variants}
         new = [variant for variant in variants if keys[variant.first] not in self._known]
         seen = self._observe(new, self._runner.original, hash_seed=0) if new else {}
-        again = self._observe(new, self._runner.original, hash_seed=_OTHER_SEED, env=_ELSEWHERE) if seen else {}
+        again = self._observe(new, self._runner.original, hash_seed=_OTHER_SEED, env=ELSEWHERE) if seen else {}
         for variant in new:
             self._known[keys[variant.first]] = {}
         for (place, attribute), outcome in seen.items():

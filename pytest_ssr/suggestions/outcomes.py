@@ -28,6 +28,8 @@ Place: TypeAlias = tuple[int, str]
 TRUTH = "__bool__"
 PARTS = {TRUTH: "bool({})", "__str__": "str({})", "__iter__": "list({})", "__items__": "list({}.items())"}
 """What stands for the truth, the text, the items and the pairs of an object as an attribute, and how to write it."""
+ELSEWHERE = {"TZ": "Asia/Tokyo", "USER": "guest", "LOGNAME": "guest", "LANG": "C"}
+"""Environment variables of another time zone, user and language."""
 AFTER = "."
 """Before an attribute: that of the instance after a call of its method."""
 
@@ -69,7 +71,7 @@ def evaluate(
 
     elsewhere: whether to use another time zone, user and language. Raises SandboxError.
     """
-    surroundings = {"TZ": "Asia/Tokyo", "USER": "guest", "LOGNAME": "guest", "LANG": "C"} if elsewhere else {}
+    surroundings = ELSEWHERE if elsewhere else {}
     with runner.open(state) as sandbox:
         folder = f"{sandbox.scratch}/{secrets.token_hex(8)}"
         for name in ("call_literals", "call_probe"):
