@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 
 from pytest_ssr.suggestions.literals import Literal
 
 _PLAIN_LENGTH, _PLAIN_NUMBER = 20, 1000
 _SYNTAX = frozenset("%{}\\^$|*?[]()<>\n\r\t\0")
 """Characters that make a text a pattern or a template."""
+_SORTED = 3
+"""Items that are in order for a reason; two are so by chance half of the time."""
 _REPEATED = re.compile(r"([^\w\s])\1")
 
 
@@ -28,8 +32,17 @@ def oddness_of(value: Literal, original: Literal) -> int:
         is_large = abs(value) > max(_PLAIN_NUMBER, 10 * abs(original))
         return int(is_large or (abs(original) >= _PLAIN_NUMBER and 0 < 10 * abs(value) < abs(original)))
     if isinstance(value, list | tuple | set | dict):
-        return _oddness_of_items(value)
+        was_sorted = isinstance(original, list | tuple) and len(original) >= _SORTED and _is_sorted(original)
+        return _oddness_of_items(value) + int(was_sorted and isinstance(value, list | tuple) and not _is_sorted(value))
     return 0
+
+
+def _is_sorted(items: Sequence[Literal]) -> bool:
+    """Return whether items that can be compared are in ascending order, as functions of sorted input demand."""
+    try:
+        return all(first <= second for first, second in itertools.pairwise(items))  # type: ignore[operator]
+    except TypeError:
+        return False
 
 
 def _oddness_of_text(value: str, original: str) -> int:
