@@ -57,6 +57,8 @@ class SuggestedTest:
     """The index of an earlier survivor's result that has the same test; None if the test is its own."""
     file: str = ""
     """A test file of the folder, which pytest collects: a new file needs a name that the project's settings collect."""
+    oddness: int = 0
+    """How unusual the inputs of the test are, and what it looks at; 0 for a test as people write it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

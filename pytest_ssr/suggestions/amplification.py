@@ -33,6 +33,7 @@ from pytest_ssr.suggestions.outcomes import (
     OutcomeKind,
     Place,
     can_be_expected,
+    differ_in_container,
     is_noticed,
     is_same,
     outcome_at,
@@ -90,7 +91,12 @@ class Sighting:
         code, raises = self.variant.code, self.expected.kind is OutcomeKind.RAISES
         is_shown = self.expected.kind in (OutcomeKind.VALUE, OutcomeKind.ITEMS)
         text = source_of(self.expected.value)
-        return code.oddness, code.steps, raises, not is_shown, bool(self.attribute), self.number, len(text), text
+        return self.oddness, code.steps, raises, not is_shown, bool(self.attribute), self.number, len(text), text
+
+    @property
+    def oddness(self) -> int:
+        """How unusual a test of it is: the inputs, and what it shows."""
+        return self.variant.code.oddness + differ_in_container(self.expected, self.changed)
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from pytest_ssr.suggestions.outcomes import (
     OutcomeKind,
     Place,
     can_be_expected,
+    differ_in_container,
     evaluate,
     is_noticed,
     is_same,
@@ -48,7 +49,12 @@ class Difference:
         shown = bool(self.attribute), self.attribute == "__str__", len(text), text, self.attribute
         # Of `None` and of empty containers, a test shows little.
         is_empty = not raises and not self.expected.value and not isinstance(self.expected.value, bool | int | float)
-        return call.is_private, raises, is_empty, call.oddness, self.nearness, call.steps, *shown
+        return call.is_private, raises, is_empty, self.oddness, self.nearness, call.steps, *shown
+
+    @property
+    def oddness(self) -> int:
+        """How unusual a test of it is: what the call is given, and what it shows."""
+        return self.call.oddness + differ_in_container(self.expected, self.changed)
 
     @property
     def size(self) -> int:

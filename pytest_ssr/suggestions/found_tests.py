@@ -34,6 +34,16 @@ class FoundCall:
         return posixpath.dirname(self.file)
 
     @property
+    def oddness(self) -> int:
+        """How unusual its inputs are, and what it looks at."""
+        return self.difference.oddness
+
+    @property
+    def attribute(self) -> str:
+        """The attribute that it looks at, as in `Difference`."""
+        return self.difference.attribute
+
+    @property
     def name(self) -> str:
         """The name of the test function."""
         return name_of(self.difference.call, self.difference.expected)
@@ -62,6 +72,16 @@ class FoundVariant:
     def folder(self) -> str:
         """The folder of that file."""
         return posixpath.dirname(self.file)
+
+    @property
+    def oddness(self) -> int:
+        """How unusual its inputs are, and what it looks at."""
+        return self.sighting.oddness
+
+    @property
+    def attribute(self) -> str:
+        """The attribute that it looks at, as in `Difference`."""
+        return self.sighting.attribute
 
     @property
     def name(self) -> str:

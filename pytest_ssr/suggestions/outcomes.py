@@ -143,6 +143,19 @@ def outcome_at(outcomes: Mapping[Place, CallOutcome], place: Place) -> CallOutco
     return outcomes.get((index, ""))
 
 
+def differ_in_container(original: CallOutcome, changed: CallOutcome) -> bool:
+    """Return whether two values have the same items in containers of different types, such as a list and a tuple."""
+    containers = (list, tuple, set, frozenset)
+    first, second = original.value, changed.value
+    if not isinstance(first, containers) or not isinstance(second, containers) or type(first) is type(second):
+        return False
+    # Lists: the items of one that is no set need not be hashable.
+    items, others = list(first), list(second)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return items == others
+    return len(items) == len(others) and all(i in others for i in items) and all(i in items for i in others)
+
+
 def is_noticed(original: CallOutcome, changed: CallOutcome | None) -> bool:
     """Return whether an assertion about the outcome of the original may fail for the changed code."""
     if changed is None or changed.kind in (OutcomeKind.VARIES, OutcomeKind.OTHER):

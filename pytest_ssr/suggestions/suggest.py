@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -19,6 +20,7 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PytestRunner
+from pytest_ssr.interrupts import TimeBudgetError
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
@@ -30,7 +32,7 @@ from pytest_ssr.suggestions.expressions import literals_in
 from pytest_ssr.suggestions.found_tests import Found, FoundCall, FoundVariant, TestVerification
 from pytest_ssr.suggestions.functions import Function, FunctionKind, constants_in, function_at, functions_of
 from pytest_ssr.suggestions.literals import Expression, Literal, source_of
-from pytest_ssr.suggestions.outcomes import evaluate, is_noticed, outcome_at
+from pytest_ssr.suggestions.outcomes import AFTER, evaluate, is_noticed, outcome_at
 from pytest_ssr.suggestions.phrases import callers_in, phrases_for, varied_phrases
 from pytest_ssr.suggestions.recording import RecordedCalls, record_calls
 from pytest_ssr.suggestions.skeleton import MOST_CHARACTERS, change_text, removed_lines
@@ -127,17 +129,29 @@ class Suggester:
         """
         where = result.index, result.path, result.line, result.scope
         change = change_text(result.diff)
+        known: Found | None = None
         try:
-            found = self._known(changed) or self._search(result, changed)
+            known = self._known(changed)
+            found = known if known is not None and self._oddness(known) == 0 else self._search(result, changed)
         except (SandboxError, RecursionError):
             # The run ended before this search began, so that the sandbox works: the project's code broke it. Code that
             # is nested very deeply can be read, but neither copied nor written.
             found = NoSuggestion.LIMIT
+        except TimeBudgetError:
+            if known is None:
+                raise
+            found = known
+        if known is not None and (isinstance(found, NoSuggestion) or self._oddness(known) <= self._oddness(found)):
+            found = known
         if isinstance(found, NoSuggestion):
             return SuggestedTest(*where, reason=found)
         first = found.index if found.index != result.index else None
-        test = found.source((change,))
-        return SuggestedTest(*where, test, found.folder, change=change, same_as=first, file=found.file)
+        if first is None:
+            self._found.append(found)
+        return SuggestedTest(
+            *where, found.source((change,)), found.folder,
+            change=change, same_as=first, file=found.file, oddness=self._oddness(found),
+        )  # fmt: skip
 
     def _known(self, changed: CodebaseState) -> Found | None:
         """Return an earlier test that notices a change."""
@@ -156,7 +170,7 @@ class Suggester:
         return next((found for found in variants[-_MOST_TRIED:] if self._verification.fails(found, changed)), None)
 
     def _search(self, result: CandidateResult, changed: CodebaseState) -> Found | NoSuggestion:
-        """Return a test that was not known before."""
+        """Return a test that was not known before, with usual inputs if there is one."""
         if not isinstance(self._runner.test_runner, PytestRunner):
             return NoSuggestion.OTHER_RUNNER
         entry = changed.entry(result.path)
@@ -164,11 +178,31 @@ class Suggester:
         if function is None or entry is None or len(changed.changes) != 1:
             return NoSuggestion.NO_FUNCTION
         constants = self._constants(function, entry.data, result)
-        found = self._call(result, function, constants, changed)
-        if not isinstance(found, NoSuggestion):
-            return found
-        other = self._variant(result, function, changed)
-        return found if isinstance(other, NoSuggestion) else other
+        call = self._call(result, function, constants, changed)
+        if isinstance(call, FoundCall) and self._oddness(call) == 0:
+            return call
+        try:
+            variant = self._variant(result, function, changed)
+        except (SandboxError, RecursionError, TimeBudgetError):
+            if isinstance(call, NoSuggestion):
+                raise
+            return call
+        if isinstance(variant, NoSuggestion):
+            return call
+        is_usual = isinstance(call, FoundCall) and self._oddness(call) <= self._oddness(variant)
+        return call if is_usual else variant
+
+    def _oddness(self, found: Found) -> int:
+        """Return how unusual a test is; it counts if it reads an attribute that no test of the project reads."""
+        attribute = found.attribute.removeprefix(AFTER)
+        is_hidden = attribute and not attribute.startswith("__") and attribute not in self._attributes
+        return found.oddness + bool(is_hidden)
+
+    @functools.cached_property
+    def _attributes(self) -> frozenset[str]:
+        """The attributes that the project's tests read."""
+        code = b"\n".join(map(self._runner.snapshot.read, self._baseline.files)).decode(errors="replace")
+        return frozenset(re.findall(r"\.\s*(\w+)", code))
 
     def _call(
         self, result: CandidateResult, function: Function, constants: Sequence[object], changed: CodebaseState
@@ -185,8 +219,9 @@ class Suggester:
             return ordered
         file = (tests or self._usable())[0].partition("::")[0]
         short = (d for d in ordered if d.size <= MOST_CHARACTERS)
-        candidates = (FoundCall(result.index, difference, file) for difference in itertools.islice(short, _MOST_TRIED))
-        return self._verified(candidates, changed)
+        candidates = [FoundCall(result.index, difference, file) for difference in short]
+        candidates.sort(key=lambda found: (found.difference.call.is_private, self._oddness(found)))
+        return self._verified(candidates[:_MOST_TRIED], changed)
 
     def _variant(
         self, result: CandidateResult, function: Function, changed: CodebaseState
@@ -205,15 +240,15 @@ class Suggester:
         ordered = self._amplifier.sightings(tests, constants, changed, like_s=seconds)
         if isinstance(ordered, NoSuggestion):
             return ordered
-        pairs = itertools.product(ordered[:_MOST_TRIED], (True, False))
-        candidates = (FoundVariant(result.index, sighting, self._amplifier, is_short) for sighting, is_short in pairs)
+        short = [FoundVariant(result.index, sighting, self._amplifier, is_short=True) for sighting in ordered]
+        short.sort(key=self._oddness)
+        candidates = (replace(f, is_short=is_short) for f in short[:_MOST_TRIED] for is_short in (True, False))
         return self._verified((c for c in candidates if c.source(())), changed)
 
     def _verified(self, candidates: Iterable[_AnyFound], changed: CodebaseState) -> _AnyFound | NoSuggestion:
         """Return the first test that passes on the original and fails with a change."""
         for found in candidates:
             if self._verification.passes(found) and self._verification.fails(found, changed):
-                self._found.append(found)
                 return found
         return NoSuggestion.NOT_VERIFIED
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from pytest_ssr.campaign.suggested_tests import suggestion_lines
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.test_runners import PytestRunner
+from pytest_ssr.interrupts import TimeBudgetError
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.suggested_test import NoSuggestion, SuggestedTest
 from pytest_ssr.suggestions import differences as differences_module
@@ -49,6 +52,7 @@ def about(source: str) -> Phrase:
         (-1.5, 0.30000000000000004, 1.5),
         ("navy", "yvan", "navy"),
         ([1, 2], [1, ""], [1]),
+        ([1, 2, 4], [1, 2, 0], [1, 2, 3]),
     ],
 )
 def test_a_plain_value_comes_before_an_odd_one(plain: object, odd: object, original: object) -> None:
@@ -117,6 +121,130 @@ def test_a_test_that_notices_several_survivors_is_shown_once() -> None:
     assert SuggestedTest.from_json(found[2].to_json()) == found[2]
 
 
+ONE = CallOutcome(OutcomeKind.VALUE, 1)
+SURVIVOR = CandidateResult(1, CandidateStatus.SURVIVED, "mutation", "change", "box.py", 2, "f", "", "-a\n+b\n")
+CHANGED: Any = SimpleNamespace(
+    changes={"box.py": b""}, entry=lambda path: SimpleNamespace(data=b"def f():\n    return 2\n")
+)
+
+
+def found_call(index: int = 1, *, oddness: int = 0, attribute: str = "") -> FoundCall:
+    """Return a test that was found."""
+    return FoundCall(index, Difference(call(index, oddness=oddness), ONE, ONE, attribute, 0), "tests/test_box.py")
+
+
+@pytest.fixture
+def suggester() -> Any:
+    """Return a suggester of a project whose tests read the attribute `size`."""
+    code = b"assert widest(box).size == 2\n"
+    runner: Any = SimpleNamespace(
+        snapshot=SimpleNamespace(read=lambda path: code), test_runner=object.__new__(PytestRunner)
+    )
+    made: Any = Suggester(runner, SimpleNamespace(files=["test_box.py"]), (), seed=0)  # type: ignore[arg-type]
+    made._sources = {"box.py": b"def f():\n    return 1\n"}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("oddness", "attribute", "other", "chosen"),
+    [
+        (0, "", 0, "call"),
+        (1, "", 0, "variant"),
+        (1, "", 1, "call"),
+        (0, "hidden", 0, "variant"),
+        (0, "size", 0, "call"),
+    ],
+)
+def test_a_test_with_usual_inputs_that_looks_where_tests_look_is_preferred(
+    oddness: int, attribute: str, other: int, chosen: str, suggester: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = found_call(oddness=oddness, attribute=attribute)
+    variant = SimpleNamespace(oddness=other, attribute="")
+    monkeypatch.setattr(suggester, "_call", lambda *args: found)
+    monkeypatch.setattr(suggester, "_variant", lambda *args: variant)
+    assert (suggester._search(SURVIVOR, CHANGED) is found) == (chosen == "call")
+
+
+@pytest.mark.parametrize("error", [SandboxError("ended"), RecursionError(), TimeBudgetError()])
+def test_what_was_found_is_kept_if_the_search_for_something_better_ends(
+    error: BaseException, suggester: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def variant(*args: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(suggester, "_variant", variant)
+    found = found_call(oddness=1)
+    monkeypatch.setattr(suggester, "_call", lambda *args: found)
+    assert suggester._search(SURVIVOR, CHANGED) is found
+    monkeypatch.setattr(suggester, "_call", lambda *args: NoSuggestion.NO_DIFFERENCE)
+    with pytest.raises(type(error)):
+        suggester._search(SURVIVOR, CHANGED)
+
+
+@pytest.mark.parametrize("error", [SandboxError("ended"), RecursionError(), TimeBudgetError()])
+def test_an_odd_test_of_an_earlier_survivor_is_kept_if_the_search_ends(
+    error: BaseException, suggester: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*args: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(suggester, "_search", search)
+    monkeypatch.setattr(suggester, "_known", lambda changed: found_call(0, oddness=1))
+    assert suggester.suggest(SURVIVOR, CHANGED).same_as == 0
+    monkeypatch.setattr(suggester, "_known", lambda changed: None)
+    if isinstance(error, TimeBudgetError):
+        with pytest.raises(TimeBudgetError):
+            suggester.suggest(SURVIVOR, CHANGED)
+    else:
+        assert suggester.suggest(SURVIVOR, CHANGED).reason is NoSuggestion.LIMIT
+
+
+def test_usual_calls_are_verified_first(suggester: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordered = [found_call(n, attribute=a).difference for n, a in enumerate(["hidden", "hidden", "hidden", "size", ""])]
+    monkeypatch.setattr(suggester, "_tests_of", lambda *args: ["tests/test_box.py::test"])
+    monkeypatch.setattr(suggester, "_recorded_calls", lambda *args: SimpleNamespace(calls={}))
+    monkeypatch.setattr(suggester, "_calls", lambda *args: [(0, call(1))])
+    monkeypatch.setattr(suggester, "_phrases", lambda *args: [])
+    monkeypatch.setattr(suggest_module, "differences", lambda *args: ordered)
+    monkeypatch.setattr(suggester, "_verified", lambda candidates, changed: list(candidates))
+    tried = suggester._call(SURVIVOR, WIDEST, [], CHANGED)
+    assert [found.difference for found in tried] == [ordered[3], ordered[4], ordered[0]]
+
+
+@pytest.mark.parametrize(
+    ("searched", "chosen"),
+    [(found_call(1), 1), (found_call(1, oddness=1), 0), (NoSuggestion.NO_DIFFERENCE, 0)],
+    ids=["usual", "as-odd", "none"],
+)
+def test_an_odd_test_of_an_earlier_survivor_is_taken_only_if_there_is_no_better_one(
+    searched: FoundCall | NoSuggestion, chosen: int, suggester: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suggester, "_known", lambda changed: found_call(0, oddness=1))
+    monkeypatch.setattr(suggester, "_search", lambda result, changed: searched)
+    suggested = suggester.suggest(SURVIVOR, CHANGED)
+    assert f"widest({chosen})" in suggested.test
+    assert suggested.oddness == 1 - chosen
+    assert suggested.same_as == (0 if chosen == 0 else None)
+
+
+@pytest.mark.parametrize(
+    ("original", "changed", "same_items"),
+    [
+        ((1, 2), [1, 2], True),
+        ((1, 2), [2, 1], False),
+        (set(), (), True),
+        ({1, 2}, [2, 1], True),
+        ([1], [1], False),
+        ([[1]], {(1,)}, False),
+        ([1, 1], {1, 2}, False),
+        ({1, 2}, [1, 1], False),
+    ],
+)
+def test_other_containers_of_the_same_items_are_odd(original: object, changed: object, same_items: bool) -> None:
+    first, second = (CallOutcome(OutcomeKind.VALUE, value) for value in (original, changed))
+    assert Difference(call(1), first, second, "", 0).oddness == same_items
+
+
 def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
     one = CallOutcome(OutcomeKind.VALUE, 1)
     noticing = {2: {(1, ""): CallOutcome(OutcomeKind.VALUE, 2)}, 3: {(0, ""): one, (1, ""): one}}
@@ -124,9 +252,7 @@ def test_an_earlier_test_that_notices_a_survivor_is_its_test(monkeypatch: pytest
     suggester: Any = Suggester(runner, SimpleNamespace(), (), seed=0)  # type: ignore[arg-type] # no run is made
 
     def search(result: CandidateResult, changed: object) -> Found:
-        found = FoundCall(result.index, Difference(call(result.index), one, one, "", 0), "tests")
-        suggester._found.append(found)
-        return found
+        return FoundCall(result.index, Difference(call(result.index), one, one, "", 0), "tests")
 
     monkeypatch.setattr(suggester, "_search", search)
     monkeypatch.setattr(suggester, "_verification", SimpleNamespace(fails=lambda found, changed: True))
