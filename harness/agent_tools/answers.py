@@ -41,7 +41,7 @@ class ReviewAnswer:
     """The changed places in which no change was tried."""
     next: str
     unproven: list[str] = field(default_factory=list)
-    """Ids of survivors for which no input was found that shows them; many of these are equivalent."""
+    """Ids of survivors for which no test with usual inputs was found; many of these are equivalent."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ class Remark:
         return change_in_words(self.result, is_run=self.is_run)
 
     @property
+    def is_shown(self) -> bool:
+        """Whether a test with usual inputs notices the change; for code that no test runs, any test will do."""
+        return self.suggestion is not None and (self.suggestion.oddness == 0 or not self.is_run)
+
+    @property
     def next_command(self) -> str:
         """What to do if no test is wanted."""
         return f'ssr accept {self.result.identity} --reason "..."'
@@ -99,7 +104,10 @@ class Review:
     is_complete: bool
     """Whether all changes were tried."""
     unproven: Sequence[Remark] = ()
-    """Survivors for which no input was found that shows them: many of these are equivalent."""
+    """Survivors for which no test with usual inputs was found, though perhaps another one.
+
+    Many of these are equivalent, or are about inputs that nobody gives.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -191,7 +199,7 @@ def review_of(
         result = survivor.result
         remark = Remark(result, tests.get(result.index), _is_run(campaign, result))
         place = result.path, result.scope
-        is_shown = remark.suggestion is not None or result.operator in _TELLING
+        is_shown = remark.is_shown or result.operator in _TELLING
         if not is_shown and remark.is_run and result.index in searched:
             unproven.append(remark)
         elif remark.suggestion is not None or remark.is_run or place not in places_not_run:
@@ -231,10 +239,8 @@ def review_lines(review: Review, budget_s: float | None) -> Iterator[tuple[str, 
             yield from (("diff", f"    {line}".rstrip()) for line in escaped(suggestion.test).splitlines())
     if review.unproven:
         ids = " ".join(remark.result.identity for remark in review.unproven)
-        yield (
-            "plain",
-            f"{counted(len(review.unproven), 'survivor')} without a remark (no input was found that shows it): {ids}",
-        )
+        without = counted(len(review.unproven), "survivor")
+        yield "plain", f"{without} without a remark (no test with usual inputs was found): {ids}"
     if review.more:
         yield "plain", f"and {counted(review.more, 'survivor')} more, on these lines or less important"
     tried = len(review.functions) - len(review.not_tried)

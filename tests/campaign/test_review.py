@@ -126,6 +126,26 @@ def test_survivors_that_no_input_shows_are_no_remarks(project: Path, run: Run, m
     assert not {r["id"] for r in found["remarks"]} & {r["id"] for r in found["unproven"]}
 
 
+def test_of_code_that_tests_run_only_usual_inputs_make_remarks(
+    project: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def suggest(self: Suggester, result: CandidateResult, changed: object) -> SuggestedTest:
+        usual = "total = 0" in result.diff.partition("+++")[2].partition("\n-")[2]
+        place = result.index, result.path, result.line, result.scope
+        return SuggestedTest(*place, "def test(): ...\n", change="a -> b", oddness=0 if usual else 1)
+
+    monkeypatch.setattr(Suggester, "suggest", suggest)
+    monkeypatch.setattr(Suggester, "confirm", lambda self, suggested: list(suggested))
+    (project / "calc.py").write_text(CODE + SUMS)
+    (project / "test_calc.py").write_text(TESTS + "\n\ndef test_sum():\n    assert calc.sum_of([3]) == 3\n")
+    git(project, "commit", "-am", "second")
+    _, found = reviewed(run, "HEAD^")
+    assert {r["is_reached"] for r in found["unproven"]} == {True}
+    assert all(r["test"] for r in found["unproven"])
+    assert {r["is_reached"] for r in found["remarks"]} == {True, False}
+    assert [r["line"] for r in found["remarks"] if not r["is_reached"]] == [14, 15]
+
+
 @pytest.mark.long
 def test_a_gate_decides_the_exit_code(branch: Path, run: Run) -> None:
     code, found = reviewed(run, "--fail-on", "new")
