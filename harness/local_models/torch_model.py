@@ -56,9 +56,7 @@ class TorchModel:
         self._lock = threading.Lock()
         try:
             self.tokenizer, self.model = _load(weights)
-            # Releases of transformers name it differently.
-            parameters = inspect.signature(self.model.forward).parameters
-            self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+            self._cache_name = cache_name(self.model)
             self.most_tokens = int(self.model.config.max_position_embeddings)
             self._try()
         # A file of a model can be damaged in any way.
@@ -101,6 +99,11 @@ class TorchModel:
         with self._lock:
             output = self.model(tokens, use_cache=True, **{self._cache_name: cache}, **arguments)
         return Logs(output.logits[0])
+
+
+def cache_name(model: Any) -> str:
+    """Return the name of the parameter for what a model has read; releases of transformers name it differently."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 class Logs:
