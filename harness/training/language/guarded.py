@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.training.language.cpu_trainers import score_labelled_positions
 from harness.training.language.memory import raise_if_exhausted
 from harness.training.language.models import widen
 from harness.training.language.plan import Plan
@@ -80,6 +81,8 @@ def build(
     Raises SettingsError for what TRL refuses, and TrainingError without enough memory.
     """
     try:
+        if arguments.get("use_cpu"):
+            score_labelled_positions()
         return guarded(trainer, folder)(args=config(**arguments), **options)
     except Exception as error:
         raise_if_exhausted(error)  # The trainer moves the model to the GPU.
