@@ -57,7 +57,7 @@ class Base:
         "auto",
         "NAME",
         "type of the weights; auto: float32, but bfloat16 below an adapter on a GPU. A GPU calculates in bfloat16, "
-        "unless this is float32, and so does sft, dpo or kto on a CPU that has instructions for it",
+        "unless this is float32, and so does a CPU that has instructions for it, but for rollouts",
     )
     bits: int = option(0, "N", "load the weights in 4 or 8 bits, with bitsandbytes on a GPU; 0: not quantised")
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from harness.environments.task import Tasks
+from harness.training.language.cpu_trainers import sharing_prompts
 from harness.training.language.guarded import build, is_main, metrics_writer, save_model, train
 from harness.training.language.models import (
     adapter_of,
@@ -114,7 +115,7 @@ def _trainer(
     # For a rollout without a reward, it would print the whole rollout; they are counted instead.
     logging.getLogger(trl.GRPOTrainer.__module__).setLevel(logging.ERROR)
     return build(
-        trl.GRPOTrainer,
+        sharing_prompts(trl.GRPOTrainer),
         trl.GRPOConfig,
         arguments,
         folder,
@@ -132,8 +133,12 @@ def _arguments(plan: Plan, policy: Policy, folder: RunFolder) -> dict[str, Any]:
     """Return the arguments of the trainer; one generation gives one update."""
     batches = policy.batches(plan.optimization.batch, int(os.environ.get("WORLD_SIZE", "1")))
     is_reinforce = plan.method is Method.REINFORCE
+    common = common_arguments(plan, folder)
+    if common["use_cpu"] and plan.adapter.kind == "none":
+        # Weights that are trained would be converted for each token of a rollout.
+        common["bf16"] = False
     return {
-        **common_arguments(plan, folder),
+        **common,
         "gradient_accumulation_steps": batches,
         "steps_per_generation": batches,
         "num_generations": policy.group,

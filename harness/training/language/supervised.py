@@ -115,7 +115,7 @@ def common_arguments(plan: Plan, folder: RunFolder) -> dict[str, Any]:
         "max_grad_norm": how.clip,
         "gradient_checkpointing": how.gradient_checkpointing,
         "fsdp": "full_shard" if how.sharding else None,
-        "bf16": on_gpu and plan.base.dtype != "float32",
+        "bf16": plan.base.dtype != "float32" and (on_gpu or _cpu_has_bfloat16()),
         "use_cpu": not on_gpu,
         "seed": plan.seed,
         "data_seed": plan.seed,
@@ -148,8 +148,6 @@ def supervised_trainer(
     if plan.optimization.beta is not None and plan.method in (Method.DPO, Method.KTO):
         arguments["beta"] = plan.optimization.beta
     arguments["max_length"] = None
-    if arguments["use_cpu"]:
-        arguments["bf16"] = plan.base.dtype != "float32" and _cpu_has_bfloat16()
     if plan.method is Method.DPO:
         kind, config = trl.DPOTrainer, trl.DPOConfig
     elif plan.method is Method.KTO:

@@ -16,6 +16,7 @@ __all__ = ["project", "proven"]
 if importlib.util.find_spec("trl") is None:
     collect_ignore = [
         "test_coming_from.py",
+        "test_cpu_trainers.py",
         "test_ends.py",
         "test_notebook.py",
         "test_rows.py",
