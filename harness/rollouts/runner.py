@@ -22,6 +22,7 @@ from harness.records.attempt import Attempt
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import Journal, Trajectory, read_trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
+from harness.rollouts.grades import Grades
 from harness.rollouts.submission import submission_of
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import Solution, Solver, SolverTask
@@ -74,7 +75,8 @@ class RolloutRunner:
     _task: SolverTask | None = None
     _folder: Path | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
-    _grades: dict[str, Grade] = field(default_factory=dict)
+    grades: Grades = field(default_factory=Grades)
+    """Of patches that were graded before, perhaps by other runners of the same tasks, settings and rule."""
 
     def attempts(
         self,
@@ -327,23 +329,20 @@ class RolloutRunner:
 
     def grade(self, patch: Patch) -> Grade:
         """Grade a patch; equal patches share one grade."""
-        name = hashlib.sha256(patch.data).hexdigest()
-        if name not in self._grades:
-            try:
-                grade = self.grader(patch) if self.grader is not None else self._own_grade(patch)
-            except ArtifactError as error:
-                reason = Reason(ReasonCode.PATCH_UNREADABLE, str(error))
-                grade = Grade(self.verdict.artifact_id, False, reason, tests=False)
-            except SsrError:
-                raise
-            except Exception as error:
-                grade = Grade(
-                    self.verdict.artifact_id, None, Reason(ReasonCode.INTERNAL_ERROR, describe_unexpected(error))
-                )
-            if grade.resolved is None:
-                return grade
-            self._grades[name] = grade
-        return self._grades[name]
+        key = self.verdict.artifact_id, hashlib.sha256(patch.data).hexdigest()
+        return self.grades.of(key, lambda: self._new_grade(patch))
+
+    def _new_grade(self, patch: Patch) -> Grade:
+        try:
+            return self.grader(patch) if self.grader is not None else self._own_grade(patch)
+        except ArtifactError as error:
+            reason = Reason(ReasonCode.PATCH_UNREADABLE, str(error))
+            return Grade(self.verdict.artifact_id, False, reason, tests=False)
+        except SsrError:
+            raise
+        except Exception as error:
+            reason = Reason(ReasonCode.INTERNAL_ERROR, describe_unexpected(error))
+            return Grade(self.verdict.artifact_id, None, reason)
 
 
 def _stored_votes(data: Mapping[str, Any] | None, version: str) -> tuple[list[float | None], RunUsage]:

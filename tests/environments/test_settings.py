@@ -17,6 +17,7 @@ from harness.environments import DatasetTasks, EnvironmentSettings, JoinedTasks,
 from harness.environments.episodes import Episodes
 from harness.environments.solve_tasks import SolveWork
 from harness.environments.task import TaskSource
+from harness.rollouts.grades import Grades
 from harness.rollouts.runner import RolloutRunner
 from pytest_ssr.errors import GradingError, ProjectError, SettingsError
 from pytest_ssr.grading import Grade
@@ -149,7 +150,7 @@ def test_a_dataset_without_a_playable_row_is_an_error(tmp_path: Path) -> None:
 def work(grade: Grade) -> SolveWork:
     """Return the work of an episode whose patches all have this grade."""
     rollouts = RolloutRunner.__new__(RolloutRunner)
-    rollouts.verdict, rollouts._grades = Verdict("bug", ""), {}
+    rollouts.verdict, rollouts.grades = Verdict("bug", ""), Grades()
     rollouts.grader = lambda patch: grade
     made = SolveWork.__new__(SolveWork)
     made._rollouts = rollouts
