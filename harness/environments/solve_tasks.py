@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from harness.evaluation.work import rollout_runner
 from harness.records.messages import ToolCall
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import Journal, Trajectory
+from harness.rollouts.grades import Grades
 from harness.rollouts.runner import RolloutRunner, validated_verdict
 from harness.rollouts.submission import submission_of
 from harness.solvers.model import solver_system, solver_tools, submit_tree
@@ -53,6 +54,8 @@ class GradedTasks:
     full_grades: bool = False
     """Run all tests of each grade, even after a failure; the score `tests` needs it."""
     role: ClassVar[str] = "solver"
+    _grades: Grades = field(default_factory=Grades, init=False, repr=False, compare=False)
+    """All environments of these tasks share them: the members of a group often write the same patch."""
 
     def _check(self, scores: Collection[str], sandbox: str) -> None:
         """Raise SettingsError for an unknown sandbox, and for the score `tests` without the results of all tests."""
@@ -134,6 +137,7 @@ class StoreTasks(GradedTasks):
             rule=self.rule,
             full=self.full_grades,
             baseline=lambda: project_baseline(runner, store),
+            grades=self._grades,
         )
         return SolveTask(folder.name, rollouts)
 
@@ -223,6 +227,7 @@ class DatasetTasks(GradedTasks):
             grade_unsubmitted=self.grade_unsubmitted,
             statement="" if self.show_tests else instance.statement,
         )
+        rollouts.grades = self._grades
         return SolveTask(instance.id, rollouts)
 
 

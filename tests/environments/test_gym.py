@@ -27,6 +27,7 @@ from harness.environments.gym import InjectEnv, SolveEnv
 from harness.records.rewards import injector_reward
 from harness.records.trajectory import REWARDS, ExitReason, read_trajectory
 from harness.records.usage import NAME
+from harness.rollouts import runner as runner_module
 from harness.rollouts.runner import RolloutRunner
 from pytest_ssr.errors import ActionError, SandboxError, SandboxUnavailableError, SettingsError
 from pytest_ssr.records.check_reasons import CheckCode
@@ -353,6 +354,21 @@ def test_replies_of_a_model_are_read(env: SolveEnv) -> None:
     observation, *_ = env.step("cat > a.md <<'END'\n```bash\ntouch b\n```\nEND\nls")
     assert observation["output"].split()[:2] == ["a.md", "calc.py"]
     assert env.step("```submit\n{}\n```")[1] == 1.0
+
+
+def test_environments_of_the_same_tasks_share_grades(tasks: StoreTasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    graded = []
+    grade_patch = runner_module.grade_patch
+    monkeypatch.setattr(
+        runner_module, "grade_patch", lambda *args, **more: graded.append(args[2].data) or grade_patch(*args, **more)
+    )
+    for source, rewards, most in ((tasks, [1.0, 1.0], 1), (replace(tasks), [1.0], 2)):
+        for reward in rewards:
+            env = SolveEnv(source, EnvironmentSettings())
+            env.reset()
+            assert step(env, FIX, SUBMIT)[1] == reward
+            env.close()
+        assert len(graded) == most
 
 
 def test_shaping_is_named_and_telescopes(tasks: StoreTasks) -> None:
