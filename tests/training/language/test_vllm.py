@@ -19,10 +19,10 @@ from replies import FIX, NO_FIX, SUBMIT
 from trl.generation import vllm_client, vllm_generation
 
 from harness.cli.app import parse
-from harness.cli.commands.train_language import _part, plan_of
+from harness.cli.commands.train_language import plan_of
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
-from harness.training.language.plan import Method, Policy
+from harness.training.language.plan import Method
 from harness.training.language.reinforcement import _arguments
 from harness.training.language.run_folder import RunFolder
 
@@ -117,8 +117,7 @@ def test_the_configuration_makes_trl_use_a_server(tmp_path: Path, monkeypatch: p
         parsed = parse(["train", method, ".", "optimization.sharding=false", "--config", str(FILE)])
         assert parsed is not None
         settings = parsed.settings
-        policy = _part(Policy, settings.policy)
-        arguments = _arguments(plan_of(settings, method), policy, RunFolder(tmp_path))
+        arguments = _arguments(plan_of(settings), settings.policy, RunFolder(tmp_path))
         config = trl.GRPOConfig(**arguments)
         assert (config.use_vllm, config.vllm_mode) == (True, "server")
         assert config.vllm_server_base_url == "http://localhost:8000"
