@@ -165,6 +165,21 @@ def table(rows: Mapping[str, Sequence[Measurement]], count: int, seed: int) -> I
         yield f"| {title} | {len(found)} | {' | '.join(cells)} |"
 
 
+def differences(rows: Mapping[str, Sequence[Measurement]], count: int, seed: int) -> Iterator[str]:
+    """Yield the lines of the table that compares each model with the first one, on the same bugs."""
+    (first, base), *others = rows.items()
+    yield f"| minus {first} | with 1 | among {count} |"
+    yield "|---|---|---|"
+    for title, found in others:
+        projects = [m.project for m in found]
+        cells = []
+        for budget in (1, count):
+            pairs = zip(found, base, strict=True)
+            more = np.array([share_right(m, budget) - share_right(b, budget) for m, b in pairs])
+            cells.append(rate_text(rate_of(budget, more, projects, seed), digits=3))
+        yield f"| {title} | {' | '.join(cells)} |"
+
+
 def by_operator(rows: Mapping[str, Sequence[Measurement]]) -> Iterator[str]:
     """Yield the lines of the table of operators."""
     yield f"| operator | bugs | {' | '.join(rows)} |"
@@ -189,6 +204,7 @@ def report(rows: Mapping[str, Sequence[Measurement]], how: Sampling) -> str:
         "",
         *table(rows, how.count, how.seed),
         "",
+        *([*differences(rows, how.count, how.seed), ""] if len(rows) > 1 else []),
         f"Bugs with a right reply among {how.count}, by operator:",
         "",
         *by_operator(rows),
