@@ -96,7 +96,7 @@ class SamplingModel(TorchModel):
         prompt = [*self._ids(text), *self._ids(question.begin)]
         if len(prompt) + tokens > self.most_tokens:
             return Sampled((), 0)
-        with self._lock:
+        with self.guard:
             return self._sample(prompt, question, count, temperature, tokens, seed)
 
     def _prompt(self, messages: Sequence[Message]) -> str:

@@ -6,12 +6,13 @@ where its variant leaves it, and the tokens of its own variant: what variants ha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ class TorchModel:
         require_extra()
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self.key = weights.key
-        self._lock = threading.Lock()
         try:
             self.tokenizer, self.model = _load(weights)
+            self.guard = threading.Lock() if _changes_while_reading(self.model.config) else contextlib.nullcontext()
             self._cache_name = cache_name(self.model)
             self.most_tokens = int(self.model.config.max_position_embeddings)
             self._try()
@@ -96,9 +97,20 @@ class TorchModel:
 
     def forward(self, tokens: Any, cache: Any, **arguments: Any) -> Logs:
         """Return what follows each of some tokens, which are added to a cache."""
-        with self._lock:
+        with self.guard:
             output = self.model(tokens, use_cache=True, **{self._cache_name: cache}, **arguments)
         return Logs(output.logits[0])
+
+
+def _changes_while_reading(config: Any) -> bool:
+    """Return whether a model recalculates its rotary position embeddings when a text is long.
+
+    One thread at a time can use it; other models are used by several threads at once, with the same results.
+    """
+    settings = getattr(config, "rope_parameters", None) or {}
+    # Some models have settings for each kind of layer.
+    parts = [part for part in (settings, *settings.values()) if isinstance(part, Mapping)]
+    return any(part.get("rope_type") in ("dynamic", "longrope") for part in parts)
 
 
 def cache_name(model: Any) -> str:
@@ -259,6 +271,7 @@ def _load(weights: Weights) -> tuple[Any, Any]:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     # More threads take more processor time for the same scores, and attempts run in parallel already.
+    _default_threads()
     torch.set_num_threads(1)
     # Otherwise a folder with code of its own asks on the terminal whether it may run.
     own: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -270,6 +283,28 @@ def _load(weights: Weights) -> tuple[Any, Any]:
         # transformers gives them random numbers, other ones in each process.
         raise ValueError(f"it has no weights {missing[0]}")
     return tokenizer, merged(model, weights).eval()
+
+
+@functools.cache
+def _default_threads() -> int:
+    """Return the number of threads that PyTorch chose before a model was loaded here."""
+    import torch
+
+    threads: int = torch.get_num_threads()
+    return threads
+
+
+@contextlib.contextmanager
+def all_threads() -> Iterator[None]:
+    """Let PyTorch use as many threads as without a model that was loaded here, which leaves it one."""
+    import torch
+
+    default, before = _default_threads(), torch.get_num_threads()
+    torch.set_num_threads(default)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def merged(model: Any, weights: Weights) -> Any:

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from harness.local_models import sampling, torch_model
-from harness.local_models.sampling import SamplingModel
+from harness.local_models.sampling import Question, SamplingModel
 from harness.local_models.scoring import Variant
 from harness.local_models.torch_model import TorchModel
 from harness.local_models.weights import find_weights
@@ -166,3 +167,46 @@ def test_attempts_in_parallel_load_a_model_once(llama, tmp_path, monkeypatch, mo
         thread.join()
     assert len(loaded) == 1
     assert len(results) == 3
+
+
+def test_threads_write_at_the_same_time_what_each_writes_alone(llama, tmp_path):
+    folder = copied(llama, tmp_path / "model", lambda _: None)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    model = SamplingModel(find_weights(str(folder)))
+    questions = [Question([{"role": "user", "content": text}], "<<<", ">>>") for text in (TEXT, "def f(): return 1")]
+
+    def write(question: Question) -> tuple[str, ...]:
+        return model.sample(question, count=3, temperature=0.9, tokens=20, seed=1).replies
+
+    alone = [write(question) for question in questions]
+    meeting, arrived = threading.Barrier(2, timeout=30), threading.local()
+
+    def meet(*_: object) -> None:
+        if not hasattr(arrived, "once"):
+            arrived.once = True
+            meeting.wait()
+
+    model.model.register_forward_pre_hook(meet)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(write, questions)) == alone
+
+
+@pytest.mark.parametrize(
+    ("settings", "locked"),
+    [({"rope_type": "default"}, False), ({"rope_type": "dynamic", "factor": 2.0}, True)],
+    ids=["default", "dynamic"],
+)
+def test_a_model_with_angles_that_change_is_used_by_one_thread_at_a_time(llama, tmp_path, settings, locked):
+    angles = {"rope_theta": 10000.0, **settings}
+    folder = copied(llama, tmp_path / "model", lambda _: None, rope_parameters=angles)
+    model = TorchModel(find_weights(str(folder)))
+    with model.guard:
+        is_locked = isinstance(model.guard, type(threading.Lock())) and model.guard.locked()
+    assert is_locked is locked
+
+
+def test_a_training_has_the_threads_that_a_loaded_model_leaves_unused(model):
+    assert torch.get_num_threads() == 1
+    with torch_model.all_threads():
+        assert torch.get_num_threads() == torch_model._default_threads()
+    assert torch.get_num_threads() == 1
