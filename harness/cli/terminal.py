@@ -98,7 +98,10 @@ class NoteHandler(logging.Handler):
 
 
 class Terminal:
-    """Writes lines to standard output, and the status line to standard error; nothing if quiet, except status lines."""
+    """Writes lines to standard output, and the status line to standard error; nothing if quiet, except status lines.
+
+    Several threads can write.
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -107,6 +110,7 @@ class Terminal:
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._followed = bool(os.environ.get(STATUS_LINES))
         self._shown = False
+        self._writing = threading.RLock()
         self._heartbeat = Heartbeat(self._write_note)
         _opened.add(self)
         # A command that is called as a function does not close it.
@@ -127,11 +131,12 @@ class Terminal:
         self.log(line, kind, artifact=artifact, attempt=attempt)
         if self._quiet:
             return
-        self._clear()
-        self._heartbeat.postpone()
         code = _CODES.get(kind) if self._colour else None
         text = escaped_line(line)
-        print(f"\033[{code}m{text}\033[0m" if code else text, flush=True)
+        with self._writing:
+            self._clear()
+            self._heartbeat.postpone()
+            print(f"\033[{code}m{text}\033[0m" if code else text, flush=True)
 
     def log(self, line: str, kind: str = "", *, artifact: str = "", attempt: str = "") -> None:
         """Report a line to a program that follows, which has room for more than a terminal; see `echo`."""
@@ -144,11 +149,12 @@ class Terminal:
         if self._followed:
             self._follow(JobReport(status=escaped_line(line)))
         elif self._live:
-            self._clear()
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(_fitting(escaped_line(line), width))
-            sys.stderr.flush()
-            self._shown = True
+            with self._writing:
+                self._clear()
+                sys.stderr.write(_fitting(escaped_line(line), width))
+                sys.stderr.flush()
+                self._shown = True
         elif not self._quiet:
             self._heartbeat.show(line)
 
@@ -165,9 +171,10 @@ class Terminal:
     def note(self, line: str) -> None:
         """Print a progress line to standard error; standard output is for results."""
         if not self._quiet:
-            self._clear()
-            self._write_note(line)
-            self._heartbeat.postpone()
+            with self._writing:
+                self._clear()
+                self._write_note(line)
+                self._heartbeat.postpone()
 
     @staticmethod
     def _write_note(line: str) -> None:

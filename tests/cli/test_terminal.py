@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,3 +96,21 @@ def test_the_name_of_an_artifacts_folder_is_escaped(tmp_path: Path, capsys: pyte
     captured = capsys.readouterr()
     assert "red" in captured.err
     assert is_harmless(captured.out + captured.err)
+
+
+class Slow(io.StringIO):
+    """A stream in whose writes other threads go on."""
+
+    def write(self, text: str) -> int:
+        time.sleep(0.002)
+        return super().write(text)
+
+
+def test_lines_that_several_threads_write_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Slow()
+    monkeypatch.setattr(sys, "stdout", stream)
+    terminal = Terminal()
+    lines = [f"line {number}" for number in range(20)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(terminal.echo, lines))
+    assert sorted(stream.getvalue().splitlines()) == sorted(lines)
