@@ -67,7 +67,9 @@ class JobReport:
     def send(self) -> None:
         """Write the report, if a program follows."""
         if os.environ.get(STATUS_LINES):
-            print(self.to_line(), file=sys.stderr, flush=True)
+            # In one piece, because several threads report.
+            sys.stderr.write(f"{self.to_line()}\n")
+            sys.stderr.flush()
 
     @classmethod
     def from_line(cls, line: str) -> JobReport:
