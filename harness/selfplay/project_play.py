@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 from harness.agents.process_reward import ProcessReward
+from harness.executors.local import LocalExecutor
 from harness.executors.protocol import Executor, Work
 from harness.injectors.campaign import ArtifactInjector, ModelCampaign
 from harness.injectors.campaign_work import CampaignWork
@@ -82,19 +85,37 @@ class Cast:
     extensions: Extensions
     measuring: threading.Lock = field(default_factory=threading.Lock)
     """Suites that run beside each other take longer, and limits follow from how long they take."""
+    observing: threading.Lock = field(default_factory=threading.Lock)
+    """Plugins are told of one verdict at a time."""
 
     @property
     def checks(self) -> Sequence[NamedCheck]:
         """The checks of plugins."""
         return self.extensions.checks()
 
-    def together(self, work: Callable[[int], _T], numbers: Sequence[int]) -> Iterator[_T]:
-        """Yield the results in order; if there are other machines, all at the same time, as one does not fill them."""
-        if not self.executor.is_remote or len(numbers) < 2:
-            yield from map(work, numbers)
+    def together(self, work: Callable[[int], _T], count: int, at_once: int) -> Iterator[_T]:
+        """Yield the results for the numbers below `count`, in order; so many are worked on at the same time."""
+        if min(count, at_once) < 2:
+            yield from map(work, range(count))
             return
-        with workers(min(len(numbers), _MOST_TOGETHER)) as pool:
-            yield from pool.map(work, numbers)
+        with workers(min(count, at_once, _MOST_TOGETHER)) as pool:
+            futures = [pool.submit(work, number) for number in range(count)]
+            # An error ends the run now, and not when what comes before it is done.
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+            yield from (future.result() for future in futures)
+
+    def solving(self, bugs: int) -> tuple[int, Executor]:
+        """Return how many of some bugs are solved at the same time, and what runs the attempts at each of them.
+
+        The jobs of this machine are shared out without a rest, because opening a task and preparing its grade keep but
+        one of them busy.
+        """
+        if not isinstance(self.executor, LocalExecutor):
+            return bugs if self.executor.is_remote else 1, self.executor
+        jobs = self.executor.jobs
+        at_once = max(n for n in range(1, jobs + 1) if n <= bugs and jobs % n == 0)
+        return at_once, LocalExecutor(jobs // at_once)
 
 
 class ProjectPlay:
@@ -193,10 +214,23 @@ class ProjectPlay:
             if result.status is CandidateStatus.REJECTED or result.index not in fresh:
                 yield self._episode(number, campaign, result, repeated=result.index not in fresh)
 
-        def solve(nth: int) -> Episode:
-            return self._solve(number, campaign, valid[nth], f"bug {nth + 1} of {len(valid)}")
+        first = 0
+        while first < len(valid):
+            left = len(valid) - first
+            at_once, executor = self._cast.solving(left)
+            if at_once > 1:
+                # Several grades at once would each measure it.
+                with contextlib.suppress(ProjectError), self._cast.measuring:
+                    _ = campaign.baseline
 
-        yield from self._cast.together(solve, range(len(valid)))
+            def solve(nth: int, first: int = first, executor: Executor = executor) -> Episode:
+                nth += first
+                return self._solve(number, campaign, valid[nth], f"bug {nth + 1} of {len(valid)}", executor)
+
+            # With what is left, fewer are solved at the same time, each with more of the jobs.
+            count = left - left % at_once
+            yield from self._cast.together(solve, count, at_once)
+            first += count
 
     def _candidates(self, campaign: Campaign | ModelCampaign) -> Work[int, CandidateResult | None]:
         if isinstance(campaign, ModelCampaign):
@@ -213,12 +247,20 @@ class ProjectPlay:
             seen.add(change)
         return fresh
 
-    def _solve(self, number: int, campaign: Campaign | ModelCampaign, result: CandidateResult, which: str) -> Episode:
+    def _solve(
+        self,
+        number: int,
+        campaign: Campaign | ModelCampaign,
+        result: CandidateResult,
+        which: str,
+        executor: Executor,
+    ) -> Episode:
         """Run the solver on a bug, several attempts at a time."""
         settings, draft = self._cast.settings, self._episode(number, campaign, result)
         artifact, runner = self._cast.store.artifact(result.artifact_id), campaign.runner.scoped()
         verdict = validated_verdict(artifact, runner, self._cast.store, extra_checks=self._cast.checks)
-        self._cast.extensions.observe(verdict)
+        with self._cast.observing:
+            self._cast.extensions.observe(verdict)
         solving = RolloutRunner(
             runner,
             artifact,
@@ -242,7 +284,7 @@ class ProjectPlay:
             self._cast.watch.rollout(draft, rollout)
 
         try:
-            units = self._cast.executor.units(AttemptsWork(solving, self._cast.players))
+            units = executor.units(AttemptsWork(solving, self._cast.players))
             rollouts = solving.attempts(settings.attempts, units=units, progress=report)
         except ProjectError as error:
             code = RefusalCode.FIX_READABLE if isinstance(error, LeakError) else RefusalCode.PROJECT_UNUSABLE

@@ -144,7 +144,9 @@ class SelfPlay:
         for number in range(self.settings.rounds):
             final = not count_ungraded(rounds)
             play_project = partial(self._round, number, final=final)
-            results = list(self._cast.together(play_project, range(len(self._plays))))
+            # One project does not fill several machines.
+            at_once = len(self._plays) if self._cast.executor.is_remote else 1
+            results = list(self._cast.together(play_project, len(self._plays), at_once))
             for play, episodes in zip(self._plays, results, strict=True):
                 self._learn(play, episodes)
                 rounds += episodes

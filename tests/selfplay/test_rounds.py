@@ -43,7 +43,7 @@ from harness.selfplay.report import lines, tables
 from harness.selfplay.round_store import read_round
 from harness.selfplay.rounds import SelfPlay
 from harness.solvers.model import ModelSolver
-from harness.solvers.protocol import Solution
+from harness.solvers.protocol import Solution, SolverTask
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.checks import Finding
 from pytest_ssr.errors import ModelError
@@ -79,6 +79,25 @@ def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> N
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_jobs_solve_different_bugs_at_the_same_time(project: Path, bugs: Store, attempts: int) -> None:
+    meeting, first = threading.Barrier(2, timeout=30), list[str]()
+
+    @dataclass
+    class Meeting(Told):
+        def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
+            if task.id not in first:
+                first.append(task.id)
+                meeting.wait()
+            return super().solve(task, seed=seed, journal=journal)
+
+    solver = Meeting(name=f"meeting-{attempts}")
+    episodes = selfplay(project, bugs, solver, count=2, attempts=attempts, jobs=2).play()
+    assert len(first) == 2
+    assert [len(e.rollouts) for e in episodes if e.valid] == [attempts] * 2
+    assert sorted(solver.asked) == sorted((task, attempt) for task in first for attempt in range(attempts))
+
+
 def test_checks_of_plugins_reject_bugs_and_verdicts_are_observed(project: Path, bugs: Store) -> None:
     observed: list[Verdict] = []
 
