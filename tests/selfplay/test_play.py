@@ -236,7 +236,7 @@ def running(odd: str) -> bool:
         ),
         (["--solver", "replay:/nowhere"], "/nowhere does not exist"),
         (["--solver", "vllm:/model"], "`vllm` is not on the PATH"),
-        (["--solver", "replay:.", "--tries", "9"], "--tries is for the solver search, not for replay:."),
+        (["--solver", "replay:.", "--tries", "9"], "--tries is for the solvers search and lm:MODEL, not for replay:."),
         (["--injector", "magic"], "there is no injector 'magic'"),
         (["--injector", "scripted:{script}", "--rejections", "-1"], "--rejections must be at least 0, not -1"),
     ],
