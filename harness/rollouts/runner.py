@@ -329,8 +329,10 @@ class RolloutRunner:
 
     def grade(self, patch: Patch) -> Grade:
         """Grade a patch; equal patches share one grade."""
-        key = self.verdict.artifact_id, hashlib.sha256(patch.data).hexdigest()
-        return self.grades.of(key, lambda: self._new_grade(patch))
+        verdict, environment = self.verdict, self.runner.interpreter.environment_hash
+        content = hashlib.sha256(patch.data).hexdigest()
+        key = key_of(content, environment, sorted(verdict.fail_to_pass), sorted(verdict.pass_to_pass))
+        return self.grades.of((verdict.artifact_id, key), lambda: self._new_grade(patch))
 
     def _new_grade(self, patch: Patch) -> Grade:
         try:

@@ -6,6 +6,7 @@ import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,7 +150,8 @@ def test_a_dataset_without_a_playable_row_is_an_error(tmp_path: Path) -> None:
 
 def work(grade: Grade) -> SolveWork:
     """Return the work of an episode whose patches all have this grade."""
-    rollouts = RolloutRunner.__new__(RolloutRunner)
+    rollouts: Any = RolloutRunner.__new__(RolloutRunner)
+    rollouts.runner = SimpleNamespace(interpreter=SimpleNamespace(environment_hash=""))
     rollouts.verdict, rollouts.grades = Verdict("bug", ""), Grades()
     rollouts.grader = lambda patch: grade
     made = SolveWork.__new__(SolveWork)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from harness.rollouts import grades as grades_module
 from harness.rollouts.grades import Grades
+from harness.rollouts.runner import RolloutRunner
 from pytest_ssr.grading import Grade
+from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.verdict import Verdict
 
 RESOLVED = Grade("a", True, Reason(ReasonCode.RESOLVED))
 NONE = Grade("a", None, Reason(ReasonCode.SANDBOX_FAILED))
@@ -52,3 +58,30 @@ def test_another_process_begins_without_grades() -> None:
     grades = Grades()
     grades.of(("a", "1"), lambda: RESOLVED)
     assert pickle.loads(pickle.dumps(grades)).of(("a", "1"), lambda: NONE) is NONE
+
+
+def test_the_oldest_grades_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grades_module, "_MOST", 2)
+    grades = Grades()
+    for patch in "123":
+        grades.of(("a", patch), lambda: RESOLVED)
+    assert grades.of(("a", "2"), lambda: NONE) is RESOLVED
+    assert grades.of(("a", "1"), lambda: NONE) is NONE
+
+
+@pytest.mark.parametrize("change", [{"fail_to_pass": ("t",)}, {"pass_to_pass": ("t",)}, {}])
+def test_a_grade_depends_on_the_tests_and_the_environment(change: dict[str, Any]) -> None:
+    shared, made = Grades(), []
+
+    def runner(environment: str, **tests: tuple[str, ...]) -> Any:
+        one: Any = RolloutRunner.__new__(RolloutRunner)
+        one.runner = SimpleNamespace(interpreter=SimpleNamespace(environment_hash=environment))
+        one.verdict, one.grades = Verdict("bug", "", **tests), shared
+        one.grader = lambda patch: made.append(patch) or RESOLVED
+        return one
+
+    runner("old").grade(Patch.parse(b""))
+    runner("old").grade(Patch.parse(b""))
+    assert len(made) == 1
+    runner("old" if change else "new", **change).grade(Patch.parse(b""))
+    assert len(made) == 2
