@@ -115,14 +115,15 @@ def test_the_model_learns_after_each_round_from_what_was_proven(llama, tmp_path,
     printed = capsys.readouterr().out
     start, one, two = json.loads(printed)["rounds"]
     assert start["language"] is None
+    (own,) = (out / "models").iterdir()
     for number, learned in ((1, one["language"]), (2, two["language"])):
-        assert learned["model"] == str(out / "models" / f"round-00{number}" / "model")
+        assert learned["model"] == str(own / f"round-00{number}" / "model")
         assert learned["rows"] == 2 * ROWS
         assert 0 < learned["proven"] < learned["rows"]
     adapters = [Path(learned["language"]["model"]) for learned in (one, two)]
     assert find_weights(str(adapters[1])).adapters == (adapters[0].resolve(), adapters[1])
     # What was learned from: the reverse of the round's bugs, with and without a failing test, and static bugs.
-    rows = [json.loads(line) for line in (out / "models" / "round-001.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (own / "round-001.jsonl").read_text().splitlines()]
     asked = [row["messages"][0]["content"] for row in rows]
     assert any("Failing test: test_" in text and "Assertion: assert" in text for text in asked)
     assert any("Failing test" not in text for text in asked)

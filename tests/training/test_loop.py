@@ -16,10 +16,12 @@ from harness.cli.main import main
 from harness.exporters.skipped import SkipCode, SkippedError
 from harness.records.episode import Refusal, RefusalCode
 from harness.solvers.search.policy import load_policy
-from harness.training.search.loop import LoopReport, NotAttempted, not_attempted, write_report
+from harness.training.search.loop import LoopReport, NotAttempted, not_attempted, repaired_files, write_report
 from harness.training.search.stored_bugs import bug_in_one_function, stored_bugs
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -196,3 +198,13 @@ def test_a_report_leaves_the_unfinished_one_of_another_run(tmp_path):
     path = write_report(LoopReport(2, (), ()), tmp_path)
     assert json.loads(path.read_text())["bugs"] == 2
     assert other.read_text() == "of another run"
+
+
+def test_only_repairs_of_the_file_with_the_bug_are_learned_from(tmp_path):
+    buggy = CodebaseState(take_snapshot(project(tmp_path, "one"), tmp_path / "trees"))
+    path, other = sorted(name for name in buggy.snapshot.files if name.endswith(".py"))[:2]
+    right, elsewhere = FileEntry(b"x = 1\n", 0o100644), FileEntry(b"y = 2\n", 0o100644)
+    own = buggy.replace({path: right}).patch_from(buggy)
+    foreign = buggy.replace({other: elsewhere}).patch_from(buggy)
+    both = buggy.replace({path: right, other: elsewhere}).patch_from(buggy)
+    assert list(repaired_files(path, buggy, [foreign, own, both])) == [right.data]

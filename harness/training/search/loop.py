@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +44,7 @@ from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateStatus, Goal
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
@@ -117,8 +118,11 @@ class Learned:
 class Learner(Protocol):
     """Trains a language model after each round."""
 
-    def check(self) -> None:
-        """Prepare what can be prepared before the first round, and raise SsrError if it could not learn."""
+    def check(self, run: str) -> None:
+        """Prepare what can be prepared before the first round, and raise SsrError if it could not learn.
+
+        run: the key of the run, whose rows and models are kept apart from those of other runs.
+        """
         ...
 
     def learn(self, number: int, bugs: Sequence[tuple[str, Bug]]) -> Learned:
@@ -214,7 +218,7 @@ class Loop:
         held_out = self._open_held_out(run)
         self._static = self.collect()
         if self.learner is not None:
-            self.learner.check()
+            self.learner.check(run.key)
         self._validating = validation_folders(self._static, seed=seed, played=played)
         if self.open_teacher is not None:
             self._teacher = self.open_teacher(self._static)
@@ -256,14 +260,15 @@ class Loop:
         bugs_of_round = list(self._bugs(run, episodes))
         self._bugs_learned += len(bugs_of_round)
         self._proven += ProvenExamples.of(bugs_of_round, self._static, self.settings.lesson)
+        if self._teacher is not None:
+            # By the model of the round before, which did not learn from these bugs.
+            folders = {name: state.snapshot.origin for name, state in run.originals().items()}
+            self._read += self._teacher.read_proven((name, folders[name], bug) for name, bug in bugs_of_round)
         learned = self.learner.learn(number, bugs_of_round) if self.learner is not None else None
         if learned is not None and isinstance(self.solver, LearningMixture):
             self.solver.sampler = open_sampler(learned.model, option="lm")
-        if self._teacher is not None:
-            if learned is not None:
-                self._teacher = self._teacher.using(learned.model)
-            folders = {name: state.snapshot.origin for name, state in run.originals().items()}
-            self._read += self._teacher.read_proven((name, folders[name], bug) for name, bug in bugs_of_round)
+        if self._teacher is not None and learned is not None:
+            self._teacher = self._teacher.using(learned.model)
         policy = self._fit()
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
@@ -287,8 +292,7 @@ class Loop:
             weakened = original.apply(artifact.bug).apply(artifact.weaken)
             bug = bug_in_one_function(artifact, episode.operator, original.entry)
             if bug is not None:
-                entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
-                repairs = tuple(e.data for e in entries if e is not None)
+                repairs = tuple(repaired_files(bug.path, weakened, self._resolved(episode)))
                 verdict = run.verdict(episode)
                 failure = failure_in(verdict, original) if verdict is not None and verdict.valid else None
                 more = replace(bug, repairs=repairs, project=projects[episode.project], failure=failure)
@@ -360,6 +364,17 @@ class Loop:
                 artifact = self.store.artifact(result.artifact_id)
                 lines = bug_lines(runner.original, artifact)
                 yield HeldOutBug(name, result.artifact_id, result.operator, lines, artifact, runner)
+
+
+def repaired_files(path: str, weakened: CodebaseState, patches: Iterable[Patch]) -> Iterator[bytes]:
+    """Yield the contents of a bug's file after the patches that change no other file.
+
+    A patch of another file, too, may leave the bug, or a part of it, in this one.
+    """
+    for patch in patches:
+        entry = weakened.apply(patch).entry(path) if set(patch.paths) == {path} else None
+        if entry is not None:
+            yield entry.data
 
 
 def not_attempted(episodes: Sequence[Episode]) -> Iterator[NotAttempted]:

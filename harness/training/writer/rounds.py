@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.local_models.torch_model import all_threads
 from harness.storage.atomic_write import write_text
 from harness.training.language.contamination import Excluded, require_clean, with_owner
 from harness.training.language.models import require_packages
@@ -56,13 +57,16 @@ class RoundLearner:
     sources: Sequence[SourceFolder]
     """Their static bugs are learned from, too."""
     folder: Path
+    """Has a folder for each run, with its rows and its models."""
     injectors: str
     seed: int
     jobs: int
     watch: Callable[[str], None]
+    _run_key: str = ""
 
-    def check(self) -> None:
+    def check(self, run: str) -> None:
         """Make the rows of static bugs. Raises what a training would raise for its packages and its projects."""
+        self._run_key = run
         require_packages()
         require_clean((with_owner(s.name, [s.folder]) for s in self.sources), Excluded(()), forced=False)
         if not self._static.is_file():
@@ -73,7 +77,7 @@ class RoundLearner:
     def learn(self, number: int, bugs: Sequence[tuple[str, Bug]]) -> Learned:
         """Return the adapter of a round, which is trained unless that was done before; see `loop.Learner`."""
         before = self._run(number - 1).model if number > 1 else Path(self.model)
-        folder, rows = self._run(number), self.folder / f"round-{number:03d}.jsonl"
+        folder, rows = self._run(number), self._own / f"round-{number:03d}.jsonl"
         proven = self._proven_rows(number, bugs)
         if not rows.is_file():
             static = self._static_rows(number, self.settings.updates * ROWS - len(proven))
@@ -96,15 +100,20 @@ class RoundLearner:
         )
         self.watch(f"round {number}: the language model learns")
         folder.path.mkdir(parents=True, exist_ok=True)
-        report = train_on_rows([rows], plan, lambda text: self.watch(f"round {number}, language model: {text}"))
+        with all_threads():
+            report = train_on_rows([rows], plan, lambda text: self.watch(f"round {number}, language model: {text}"))
         return Learned(str(folder.model), report["rows"], len(proven), report["loss_first"], report["loss_last"])
 
     @property
+    def _own(self) -> Path:
+        return self.folder / self._run_key
+
+    @property
     def _static(self) -> Path:
-        return self.folder / "static.jsonl"
+        return self._own / "static.jsonl"
 
     def _run(self, number: int) -> RunFolder:
-        return RunFolder(self.folder / f"round-{number:03d}")
+        return RunFolder(self._own / f"round-{number:03d}")
 
     def _proven_rows(self, number: int, bugs: Sequence[tuple[str, Bug]]) -> list[dict[str, Any]]:
         rng = random.Random(f"proven:{self.seed}:{number}")
