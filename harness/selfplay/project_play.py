@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -218,10 +217,6 @@ class ProjectPlay:
         while first < len(valid):
             left = len(valid) - first
             at_once, executor = self._cast.solving(left)
-            if at_once > 1:
-                # Several grades at once would each measure it.
-                with contextlib.suppress(ProjectError), self._cast.measuring:
-                    _ = campaign.baseline
 
             def solve(nth: int, first: int = first, executor: Executor = executor) -> Episode:
                 nth += first

@@ -6,6 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
+UNFINISHED = ".writing-"
+"""How the names of files begin that are being written; a kill leaves them."""
+
 
 def lone_surrogate(text: str) -> str:
     """Return the first lone surrogate of a string, escaped as `\\uXXXX`; empty if there is none.
@@ -27,7 +30,7 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write bytes atomically, as `write_text` does. mode: the permissions of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -157,14 +157,22 @@ def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Ba
     name = key_of(family, runner.snapshot.tree_hash)
     baseline = _load_baseline(store, name)
     if baseline is None:
-        baseline = _after_edit(runner, store, family, name, tests)
-        if baseline is None:
-            baseline = measure_baseline(runner, tests, Parts(_PartRecords(store, name)))
-        store.put_record("baselines", f"files-{name}", _stamps(runner.snapshot))
-        store.put_record("baselines", name, baseline.to_json())
-        store.remove_record("baselines", f"parts-{name}")
+        # Others that need it, in this process or another, wait for it: suites beside each other take longer.
+        with store.alone(f"baseline-{name}"):
+            baseline = _load_baseline(store, name) or _measured(runner, store, family, name, tests)
     store.put_record("baselines", f"last-{family}", {"name": name, "tree_hash": runner.snapshot.tree_hash})
     return name, baseline
+
+
+def _measured(runner: Runner, store: Store, family: str, name: str, tests: Sequence[str]) -> Baseline:
+    """Measure a baseline, or update the project's last one, and store it."""
+    baseline = _after_edit(runner, store, family, name, tests)
+    if baseline is None:
+        baseline = measure_baseline(runner, tests, Parts(_PartRecords(store, name)))
+    store.put_record("baselines", f"files-{name}", _stamps(runner.snapshot))
+    store.put_record("baselines", name, baseline.to_json())
+    store.remove_record("baselines", f"parts-{name}")
+    return baseline
 
 
 def _after_edit(runner: Runner, store: Store, family: str, name: str, tests: Sequence[str]) -> Baseline | None:

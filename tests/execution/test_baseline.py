@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,30 @@ def test_a_test_that_fails_after_an_edit_is_set_aside(project: Path, monkeypatch
     lay_out(project)
     (project / "docs/read.md").write_text("Changed.\n")
     assert opened(project, monkeypatch).baseline.set_aside == {DOCUMENT: "failed"}
+
+
+def test_of_two_that_need_a_baseline_one_measures_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("calc.py", "twice.py", "test_double.py"):
+        (tmp_path / "project").mkdir(exist_ok=True)
+        (tmp_path / "project" / name).write_text(FILES[name])
+    probe, measured = Runner.probe, []
+
+    def slow_probe(self: Runner, *arguments: Any, **named: Any) -> Any:
+        measured.append(arguments)
+        time.sleep(0.5)
+        return probe(self, *arguments, **named)
+
+    def measure(_: int) -> Sequence[str]:
+        store = Store(tmp_path / "store")
+        campaign = open_campaign(tmp_path / "project", store, settings=RuleSettings(), python=plain_python(), seed=0)
+        campaign.close()
+        return campaign.baseline.collected
+
+    monkeypatch.setattr(Runner, "probe", slow_probe)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(measure, range(2))
+    assert first == second == (DOUBLE, OTHER)
+    assert len(measured) == 1
 
 
 @pytest.mark.parametrize(

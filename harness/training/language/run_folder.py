@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.storage.atomic_write import write_text
+from harness.storage.atomic_write import UNFINISHED, write_text
 from pytest_ssr.errors import SettingsError
 
 _COMPLETE = "complete"
@@ -98,6 +98,7 @@ class RunFolder:
         """Raise SettingsError if the folder has a training with other settings, or other files."""
         if not self.has_begun:
             names = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
+            names = {name for name in names if not name.startswith(UNFINISHED)}
             # The settings are written first, so without them nothing here is of a training.
             if names - _FIRST or (names and _SETTINGS not in names):
                 raise SettingsError(f"--out {self.path} has other files; choose an empty folder", option="out")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.storage.atomic_write import UNFINISHED
 from harness.training.language.contamination import Excluded, names_of_project, require_clean, with_owner
 from harness.training.language.run_folder import RunFolder
 from pytest_ssr.errors import SettingsError
@@ -81,6 +82,11 @@ def test_a_run_that_ended_in_its_first_update_continues_in_its_folder(tmp_path: 
     (folder.path / "notes.txt").write_text("")
     with pytest.raises(SettingsError):
         folder.require_same({"method": "grpo"})
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_settings_begins_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / f"{UNFINISHED}abc").write_text("{")
+    RunFolder(tmp_path).require_same({"method": "sft"})
 
 
 def test_a_folder_of_rollouts_is_not_a_run(tmp_path: Path) -> None:
