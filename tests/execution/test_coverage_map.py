@@ -104,6 +104,7 @@ def lazily():
     "pytest.ini": "[pytest]\naddopts = --doctest-modules --ignore=lazy.py\n",
     "tests/data.txt": "4\n",
     "tests/test_shop.py": """\
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -159,6 +160,11 @@ def test_process():
 def test_version():
     subprocess.run("git log --pretty=format:%ct -1 HEAD", shell=True, capture_output=True, cwd="tests")
     subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True)
+    with contextlib.suppress(FileNotFoundError):
+        subprocess.run(["file", "-b", sys.executable], capture_output=True)
+    for program in ("no-such-program", "./no-such-program"):
+        with pytest.raises(FileNotFoundError):
+            subprocess.run([program, "tool.py"])
 
 
 def test_source():
@@ -252,7 +258,7 @@ def test_a_test_that_starts_processes_or_reads_the_file_is_selected(measured) ->
     assert names == {"test_process", "test_source"}
 
 
-def test_a_query_of_the_version_runs_no_code_of_the_project(measured) -> None:
+def test_a_query_of_the_version_and_an_absent_program_run_no_code_of_the_project(measured) -> None:
     baseline, _ = measured
     assert baseline.reach is not None
     assert baseline.reach.names(baseline.reach.always) == {"tests/test_shop.py::test_process"}

@@ -236,7 +236,7 @@ _PROCESSES = frozenset(
 
 # Programs that run no code of the project, and read its files only if they are passed a path in it.
 _UNRELATED_PROGRAMS = (
-    "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true "
+    "cat clear date echo false file gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true "
     "tty uname which whoami"
 )
 # Commands of git that read its own files only; the version of a package may come from one.
@@ -254,6 +254,8 @@ def _is_unrelated(event, arguments):
         folder = os.fsdecode(arguments[2] or "") if event == "subprocess.Popen" else ""
     except (TypeError, IndexError):
         return False
+    if event == "subprocess.Popen" and not _is_found(program, folder, arguments[3]):
+        return True
     if event == "subprocess.Popen" and argv[:2] == ["/bin/sh", "-c"] and not _SHELL_SYNTAX.intersection(argv[2]):
         argv = argv[2].split()
         program = argv[0] if argv else ""
@@ -263,6 +265,12 @@ def _is_unrelated(event, arguments):
     paths = (os.path.join(folder, path) for path in (program, *argv[1:]))
     paths = (ssr_system_calls.realpath(path) + "/" for path in paths if ssr_system_calls.exists(path))
     return not any(path.startswith(_ROOT) for path in paths)
+
+
+def _is_found(program, folder, environment):
+    """Return whether there is a program of this name. Without it, nothing starts: plugins ask git, hg and others."""
+    entries = [""] if "/" in program else os.get_exec_path(environment)
+    return any(ssr_system_calls.exists(os.path.join(folder, entry, program)) for entry in entries)
 
 
 def _is_import_system():
