@@ -227,7 +227,10 @@ class Campaign:
 
     def _is_dismissed(self, candidate: Candidate) -> bool:
         """Return whether the reviewers of a change would dismiss a remark about a candidate."""
-        return is_dismissed(candidate, self.snapshot.read(candidate.path))
+        reach, path = self.baseline.reach, candidate.path
+        return is_dismissed(
+            candidate, self.snapshot.read(path), lambda spot: reach is None or reach.comes_to(path, spot)
+        )
 
     def _with_sign(self, candidate: Candidate) -> Candidate:
         return replace(candidate, sign=str(common_sign(self.changes_of(candidate)) or ""))

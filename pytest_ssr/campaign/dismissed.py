@@ -1,16 +1,21 @@
 """Leave out of reviews the kinds of changes that reviewers dismiss, so that the time goes to others.
 
 Two reviewers judged 127 remarks on 42 pull requests, each without the other's verdicts
-(benchmarks/results/2026-11-30-pull-requests.md): of the 46 of these kinds, neither called one useful.
+(benchmarks/results/2026-11-30-pull-requests.md): of the 46 of these kinds, neither called one useful. Nor were remarks
+on code for another environment, and on declarations, on 40 others (benchmarks/results/2026-12-01-pull-requests.md).
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.source.function_diff import Spot
+from pytest_ssr.source.parsing import parse_module
 
 _OPERATORS = frozenset(
     ("equality-to-identity", "identity-to-equality", "shuffle-methods", "shuffle-statements", "swap-operands")
@@ -23,8 +28,12 @@ _EXCEPTIONS = re.compile(r"(\w+) -> (\w+)")
 _NOT_COVERED = re.compile(rb"#\s*pragma:\s*no\s*cover", re.IGNORECASE)
 
 
-def is_dismissed(candidate: Candidate, source: bytes) -> bool:
-    """Return whether reviewers would dismiss a change. source: the original content of its file."""
+def is_dismissed(candidate: Candidate, source: bytes, runs: Callable[[Spot], bool]) -> bool:
+    """Return whether reviewers would dismiss a change.
+
+    source: the original content of its file. runs: returns whether the import of the file or a test comes to the
+    statement at a spot; True if that is not known.
+    """
     detail = candidate.detail
     return (
         candidate.operator in _OPERATORS
@@ -32,6 +41,8 @@ def is_dismissed(candidate: Candidate, source: bytes) -> bool:
         or _FOR_PEOPLE.fullmatch(detail) is not None
         or (candidate.operator == "wrong-exception" and _is_near(detail))
         or any(_NOT_COVERED.search(line) for line in _lines_around(source, candidate.line))
+        or _is_declaration(source, candidate.line)
+        or not _is_defined(source, candidate.line, runs)
     )
 
 
@@ -44,6 +55,57 @@ def _is_near(detail: str) -> bool:
     if not isinstance(old, type) or not isinstance(new, type):
         return False
     return issubclass(old, new) or issubclass(new, old)
+
+
+def _is_declaration(source: bytes, line: int) -> bool:
+    """Return whether a line is in a function with no body but `...`, as in a protocol."""
+    functions = [s for s in _statements_around(source, line) if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return bool(functions) and all(_is_text(s) for s in functions[-1].body) and _is_ellipsis(functions[-1].body[-1])
+
+
+def _is_defined(source: bytes, line: int, runs: Callable[[Spot], bool]) -> bool:
+    """Return whether the import of a file comes to the definition that a line is in, or else to its statement.
+
+    It does not come to what is for another system, for another version of Python or for an optional package. The
+    outermost statements of a file are not observed, and need not be.
+    """
+    for depth, statement in enumerate(_statements_around(source, line)):
+        if depth > 0 and not runs((statement.lineno, statement.col_offset)) and not _is_text(statement):
+            return False
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            return True
+    return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _statements_around(source: bytes, line: int) -> tuple[ast.stmt, ...]:
+    """Return the statements that a line is in, from the outermost one."""
+    found: list[ast.stmt] = []
+    node: ast.AST | None = _parsed(source)
+    while node is not None:
+        # By levels: the first one with the line is the outermost.
+        inner = (each for each in ast.walk(node) if each is not node and isinstance(each, ast.stmt))
+        node = next((each for each in inner if _first_line(each) <= line <= (each.end_lineno or 0)), None)
+        if node is not None:
+            found.append(node)
+    return tuple(found)
+
+
+_parsed = functools.lru_cache(maxsize=16)(parse_module)
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Return whether a statement is a docstring or another constant, which does nothing."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_ellipsis(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and getattr(statement.value, "value", None) is ...
 
 
 def _lines_around(source: bytes, number: int) -> Iterator[bytes]:

@@ -204,6 +204,8 @@ def gate_line(score: Score, fail_under: float) -> str:
     """Return the result of a gate as one line."""
     limit = f"{fail_under:g} %"
     match score.gate(fail_under):
+        case GateCode.PASSED if score.rate is None:
+            return f"there was no change to try, so nothing is compared with {limit}"
         case GateCode.PASSED:
             return f"the score reaches {limit}"
         case GateCode.UNDER if fail_under == NO_SURVIVOR:
