@@ -19,6 +19,7 @@ import argparse
 import json
 import random
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
@@ -38,6 +39,7 @@ from harness.training.language.training import train_on_rows
 from harness.training.search.examples import Bug
 from harness.training.search.stored_bugs import bug_in_one_function
 from harness.training.writer.static_rows import region_bugs
+from pytest_ssr.injectors.equivalence import fingerprint
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.storage.store import Store
 
@@ -81,6 +83,8 @@ def main() -> int:
             continue
         lessons = list(_rows(chain.from_iterable(map(kind, proven)), random.Random(f"{options.seed}:{name}")))
         count = options.updates * _ROWS
+        if len(static) < count or (kind is not _none and not lessons):
+            parser.error(f"{name}: {len(lessons)} lessons and {len(static)} static rows are too few for {count} rows")
         taught = list(islice(cycle(lessons), round(_SHARE * count)))
         rows = [*taught, *static[: count - len(taught)]]
         random.Random(options.seed).shuffle(rows)
@@ -165,17 +169,26 @@ def _proven(store: Store, project: Path) -> Iterator[Proven]:
 def _failed(store: Store, rollout: str, bug: Bug) -> Iterator[Bug]:
     """Yield the file of a bug after each written repair of it that was run in an attempt and failed."""
     samples, candidates = (_lines(store, rollout, name) for name in (SAMPLES, CANDIDATES))
-    written = iter([s for s in samples if s["outcome"] == Outcome.CANDIDATE])
-    for candidate in (c for c in candidates if c["pattern"] == PATTERN):
-        # Both are in the order in which they were proposed; a reply after which the file is not Python was not run.
-        place = candidate["path"], candidate["line"]
-        sample = next((s for s in written if (s["path"], s["first"]) == place), None)
-        lines = lines_of(sample["text"]) if sample is not None else None
-        if sample is None or lines is None or candidate["complete"] or candidate["on_top"] or place[0] != bug.path:
-            continue
-        kept = whole_lines(bug.buggy.decode())
-        kept[sample["first"] - 1 : sample["last"]] = [lines]
-        yield replace(bug, buggy="".join(kept).encode())
+    run = (c for c in candidates if c["pattern"] == PATTERN)
+    files = ((s, _file_after(s, bug)) for s in samples if s["outcome"] == Outcome.CANDIDATE)
+    # Both are in the order in which they were proposed; what is not Python was not run.
+    for (sample, data), candidate in zip(((s, d) for s, d in files if fingerprint(d) is not None), run, strict=False):
+        is_same = (sample["path"], sample["first"]) == (candidate["path"], candidate["line"])
+        if candidate["on_top"] or not is_same:
+            return
+        if sample["path"] == bug.path and not candidate["complete"]:
+            yield replace(bug, buggy=data)
+
+
+def _file_after(sample: Mapping[str, Any], bug: Bug) -> bytes:
+    """Return the file of a bug after a reply; the lines alone if they are for another file."""
+    lines = lines_of(sample["text"])
+    assert lines is not None
+    if sample["path"] != bug.path:
+        return textwrap.dedent(lines).encode()
+    kept = whole_lines(bug.buggy.decode())
+    kept[sample["first"] - 1 : sample["last"]] = [lines]
+    return "".join(kept).encode()
 
 
 def _lines(store: Store, rollout: str, name: str) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.source.equivalence import common_sign
+from pytest_ssr.source.function_diff import Spot
 from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -227,10 +228,16 @@ class Campaign:
 
     def _is_dismissed(self, candidate: Candidate) -> bool:
         """Return whether the reviewers of a change would dismiss a remark about a candidate."""
-        reach, path = self.baseline.reach, candidate.path
         return is_dismissed(
-            candidate, self.snapshot.read(path), lambda spot: reach is None or reach.comes_to(path, spot)
+            candidate, self.snapshot.read(candidate.path), lambda spot: self._is_run(candidate.path, spot)
         )
+
+    def _is_run(self, path: str, spot: Spot) -> bool:
+        """Return whether an import or a test reaches the statement at a spot; True if that is not known."""
+        reach = self.baseline.reach
+        # What other processes reach is not observed.
+        is_known = reach is not None and not reach.always and not reach.collected_by_processes
+        return reach is None or not is_known or reach.comes_to(path, spot)
 
     def _with_sign(self, candidate: Candidate) -> Candidate:
         return replace(candidate, sign=str(common_sign(self.changes_of(candidate)) or ""))

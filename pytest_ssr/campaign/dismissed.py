@@ -12,6 +12,7 @@ import builtins
 import functools
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.source.function_diff import Spot
@@ -25,13 +26,15 @@ _EMPTY = frozenset(("None -> False", "False -> None"))
 """Most code asks for the truth of such a value only."""
 _FOR_PEOPLE = re.compile(r",?\s*(stacklevel|help|description|epilog|metavar)=.* removed", re.DOTALL)
 _EXCEPTIONS = re.compile(r"(\w+) -> (\w+)")
+_IMPORT_ERRORS = frozenset(("ImportError", "ModuleNotFoundError"))
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NOT_COVERED = re.compile(rb"#\s*pragma:\s*no\s*cover", re.IGNORECASE)
 
 
 def is_dismissed(candidate: Candidate, source: bytes, runs: Callable[[Spot], bool]) -> bool:
     """Return whether reviewers would dismiss a change.
 
-    source: the original content of its file. runs: returns whether the import of the file or a test comes to the
+    source: the original content of its file. runs: returns whether the import of the file or a test reaches the
     statement at a spot; True if that is not known.
     """
     detail = candidate.detail
@@ -42,7 +45,7 @@ def is_dismissed(candidate: Candidate, source: bytes, runs: Callable[[Spot], boo
         or (candidate.operator == "wrong-exception" and _is_near(detail))
         or any(_NOT_COVERED.search(line) for line in _lines_around(source, candidate.line))
         or _is_declaration(source, candidate.line)
-        or not _is_defined(source, candidate.line, runs)
+        or _is_for_others(source, candidate.line, runs)
     )
 
 
@@ -58,26 +61,35 @@ def _is_near(detail: str) -> bool:
 
 
 def _is_declaration(source: bytes, line: int) -> bool:
-    """Return whether a line is in a function with no body but `...`, as in a protocol."""
-    functions = [s for s in _statements_around(source, line) if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)]
+    """Return whether a line is in a function with no body but `...`, as in a protocol; not one of its decorators."""
+    functions = [s for s in _statements_around(source, line) if isinstance(s, _FUNCTIONS) and s.lineno <= line]
     return bool(functions) and all(_is_text(s) for s in functions[-1].body) and _is_ellipsis(functions[-1].body[-1])
 
 
-def _is_defined(source: bytes, line: int, runs: Callable[[Spot], bool]) -> bool:
-    """Return whether the import of a file comes to the definition that a line is in, or else to its statement.
+def _is_for_others(source: bytes, line: int, runs: Callable[[Spot], bool]) -> bool:
+    """Return whether a line is for another system, another version of Python, or without an optional package.
 
-    It does not come to what is for another system, for another version of Python or for an optional package. The
-    outermost statements of a file are not observed, and need not be.
+    Then nothing reaches the definition that the line is in, or the line handles that an import fails.
     """
-    for depth, statement in enumerate(_statements_around(source, line)):
-        if depth > 0 and not runs((statement.lineno, statement.col_offset)) and not _is_text(statement):
-            return False
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            return True
-    return True
+    around = _statements_around(source, line)
+    # The outermost statements of a file are not observed.
+    unreached = [s for s in around[1:] if not _is_text(s) and not runs((s.lineno, s.col_offset))]
+    if any(_handles_import(above, statement) for above, statement in pairwise(around) if statement in unreached):
+        return True
+    functions = [place for place, statement in enumerate(around) if isinstance(statement, _FUNCTIONS)]
+    return bool(functions) and any(statement in unreached for statement in around[: functions[0] + 1])
 
 
-@functools.lru_cache(maxsize=4096)
+def _handles_import(above: ast.stmt, statement: ast.stmt) -> bool:
+    """Return whether a statement is in the handler of ImportError of an import statement."""
+    if not isinstance(above, ast.Try):
+        return False
+    types = [handler.type for handler in above.handlers if statement in handler.body and handler.type is not None]
+    names = {node.id for each in types for node in ast.walk(each) if isinstance(node, ast.Name)}
+    tried = (node for each in above.body for node in ast.walk(each))
+    return not names.isdisjoint(_IMPORT_ERRORS) and any(isinstance(n, ast.Import | ast.ImportFrom) for n in tried)
+
+
 def _statements_around(source: bytes, line: int) -> tuple[ast.stmt, ...]:
     """Return the statements that a line is in, from the outermost one."""
     found: list[ast.stmt] = []

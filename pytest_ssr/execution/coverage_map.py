@@ -254,7 +254,7 @@ class CoverageMap:
         return spots is None or any(bits and first <= line <= last for (line, _), bits in spots.items())
 
     def comes_to(self, path: str, spot: Spot) -> bool:
-        """Return whether a test, or an import, comes to the statement at a spot; True if the spot is not observed."""
+        """Return whether a test, or an import, reaches the statement at a spot; True if the spot is not observed."""
         return bool(self.spots.get(path, {}).get(spot, True)) or spot in self.at_import.get(path, ())
 
     def runs_some(self, path: str, lines: Collection[int]) -> bool:

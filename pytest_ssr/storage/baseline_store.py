@@ -80,7 +80,7 @@ class SecondRun:
             self._task.stop()
 
     def _run(self) -> Verification:
-        with self._store.alone(f"verification-{self._name}"):
+        with self._store.alone(f"verification-{self._name}", here=True):
             verification = _verification(self._store, self._name)
             if verification is None:
                 verification = self._after_edit() or verify(self._runner, self._baseline, self._tests)
@@ -158,7 +158,7 @@ def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Ba
     baseline = _load_baseline(store, name)
     if baseline is None:
         # Others that need it, in this process or another, wait for it: suites beside each other take longer.
-        with store.alone(f"baseline-{name}"):
+        with store.alone(f"baseline-{name}", here=True):
             baseline = _load_baseline(store, name) or _measured(runner, store, family, name, tests)
     store.put_record("baselines", f"last-{family}", {"name": name, "tree_hash": runner.snapshot.tree_hash})
     return name, baseline

@@ -273,11 +273,15 @@ class Store:
             self._shared.remove(f"{kind}/{name}.json")
 
     @contextlib.contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """Hold the lock of a name, for one thread of one process at a time; others wait."""
+    def alone(self, name: str, *, here: bool = False) -> Iterator[None]:
+        """Hold the lock of a name, for one thread of one process at a time; others wait.
+
+        here: only those of this machine wait, since what is made is not shared.
+        """
         with self._lock_file(name) as descriptor:
             locks.wait_for(descriptor, fcntl.LOCK_EX)
-            with self._shared.alone(name) if self._shared is not None else contextlib.nullcontext():
+            shared = None if here else self._shared
+            with shared.alone(name) if shared is not None else contextlib.nullcontext():
                 self._held.add(name)
                 try:
                     yield

@@ -103,6 +103,16 @@ def lazily():
     "noted.py": 'def noted():\n    """\n    >>> noted()\n    6\n    """\n    return 6\n',
     "pytest.ini": "[pytest]\naddopts = --doctest-modules --ignore=lazy.py\n",
     "tests/data.txt": "4\n",
+    "conftest.py": """\
+import contextlib
+import subprocess
+
+
+def pytest_configure():
+    for program in ("no-such-program", "./no-such-program"):
+        with contextlib.suppress(FileNotFoundError):
+            subprocess.run([program, "tool.py"])
+""",
     "tests/test_shop.py": """\
 import contextlib
 import pathlib
@@ -162,9 +172,6 @@ def test_version():
     subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True)
     with contextlib.suppress(FileNotFoundError):
         subprocess.run(["file", "-b", sys.executable], capture_output=True)
-    for program in ("no-such-program", "./no-such-program"):
-        with pytest.raises(FileNotFoundError):
-            subprocess.run([program, "tool.py"])
 
 
 def test_source():
@@ -262,6 +269,7 @@ def test_a_query_of_the_version_and_an_absent_program_run_no_code_of_the_project
     baseline, _ = measured
     assert baseline.reach is not None
     assert baseline.reach.names(baseline.reach.always) == {"tests/test_shop.py::test_process"}
+    assert not baseline.reach.collected_by_processes
 
 
 def test_a_doctest_is_selected_by_the_text_of_its_own_file(measured) -> None:

@@ -252,10 +252,12 @@ def _is_unrelated(event, arguments):
         argv = [os.fsdecode(argument) for argument in arguments[1]]
         program = argv[0] if arguments[0] is None else os.fsdecode(arguments[0])
         folder = os.fsdecode(arguments[2] or "") if event == "subprocess.Popen" else ""
-    except (TypeError, IndexError):
+        # Plugins that ask git, hg and others while they are loaded start nothing if there is no such program. In a
+        # test, the function that a process calls first could run code of the project.
+        if event == "subprocess.Popen" and _holder[-1] == _IMPORT and not _is_found(program, folder, arguments[3]):
+            return True
+    except (AttributeError, TypeError, ValueError, IndexError):
         return False
-    if event == "subprocess.Popen" and not _is_found(program, folder, arguments[3]):
-        return True
     if event == "subprocess.Popen" and argv[:2] == ["/bin/sh", "-c"] and not _SHELL_SYNTAX.intersection(argv[2]):
         argv = argv[2].split()
         program = argv[0] if argv else ""
@@ -268,7 +270,7 @@ def _is_unrelated(event, arguments):
 
 
 def _is_found(program, folder, environment):
-    """Return whether there is a program of this name. Without it, nothing starts: plugins ask git, hg and others."""
+    """Return whether there is a program of this name, or a relative path, as seen from a folder."""
     entries = [""] if "/" in program else os.get_exec_path(environment)
     return any(ssr_system_calls.exists(os.path.join(folder, entry, program)) for entry in entries)
 
